@@ -1,0 +1,1 @@
+"""The generator: reads `spec/`, writes `generated/`, and proves that they agree."""

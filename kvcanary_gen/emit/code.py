@@ -1,0 +1,185 @@
+"""Code as small trees, printed as a formatter would leave it: flat where it fits the line, broken where not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WIDTH = 120
+
+# Python's precedence, loosest first.
+TERNARY, OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, PRODUCT, SIGN, ATOM = range(13)
+
+_PRECEDENCE = {
+    "or": OR,
+    "and": AND,
+    "==": COMPARE,
+    "!=": COMPARE,
+    "<": COMPARE,
+    "<=": COMPARE,
+    ">": COMPARE,
+    ">=": COMPARE,
+    "is": COMPARE,
+    "is not": COMPARE,
+    "|": BIT_OR,
+    "^": BIT_XOR,
+    "&": BIT_AND,
+    "<<": SHIFT,
+    ">>": SHIFT,
+    "+": SUM,
+    "-": SUM,
+    "*": PRODUCT,
+    "//": PRODUCT,
+    "%": PRODUCT,
+}
+_ASSOCIATIVE = frozenset({"or", "and", "|", "^", "&", "+", "*"})
+
+
+@dataclass(frozen=True)
+class Code:
+    """An expression of the target language."""
+
+    def flat(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def precedence(self) -> int:
+        return ATOM
+
+    def inside(self, outer: int, *, tight: bool = False) -> str:
+        """Flat text as an operand of an operator of precedence `outer`."""
+        loose = self.precedence < outer or (tight and self.precedence == outer)
+        return f"({self.flat()})" if loose else self.flat()
+
+
+@dataclass(frozen=True)
+class Atom(Code):
+    text: str
+
+    def flat(self) -> str:
+        return self.text
+
+    @property
+    def precedence(self) -> int:
+        return SIGN if self.text.startswith("-") else ATOM
+
+
+@dataclass(frozen=True)
+class Invoke(Code):
+    """A call; keyword arguments carry their name."""
+
+    function: str
+    args: tuple[tuple[str | None, Code], ...]
+
+    def parts(self) -> list[str]:
+        return [code.flat() if name is None else f"{name}={code.flat()}" for name, code in self.args]
+
+    def flat(self) -> str:
+        return f"{self.function}({', '.join(self.parts())})"
+
+
+@dataclass(frozen=True)
+class Operator(Code):
+    """A chain of operands joined by one operator."""
+
+    op: str
+    items: tuple[Code, ...]
+
+    @property
+    def precedence(self) -> int:
+        return _PRECEDENCE[self.op]
+
+    def parts(self) -> list[str]:
+        mine = self.precedence
+        # Comparisons do not chain here, and a subtraction's right side keeps its parentheses.
+        first = self.items[0].inside(mine, tight=mine == COMPARE)
+        return [first, *(item.inside(mine, tight=True) for item in self.items[1:])]
+
+    def flat(self) -> str:
+        return f" {self.op} ".join(self.parts())
+
+
+@dataclass(frozen=True)
+class Prefix(Code):
+    op: str
+    operand: Code
+
+    @property
+    def precedence(self) -> int:
+        return NOT if self.op == "not" else SIGN
+
+    def flat(self) -> str:
+        space = " " if self.op == "not" else ""
+        return f"{self.op}{space}{self.operand.inside(self.precedence)}"
+
+
+@dataclass(frozen=True)
+class Ternary(Code):
+    then: Code
+    condition: Code
+    other: Code
+
+    @property
+    def precedence(self) -> int:
+        return TERNARY
+
+    def parts(self) -> list[str]:
+        return [
+            self.then.inside(TERNARY, tight=True),
+            f"if {self.condition.inside(TERNARY, tight=True)}",
+            f"else {self.other.inside(TERNARY)}",
+        ]
+
+    def flat(self) -> str:
+        return " ".join(self.parts())
+
+
+def invoke(function: str, *args: Code | str, **keywords: Code | str) -> Invoke:
+    places = [(None, _code(arg)) for arg in args]
+    return Invoke(function, (*places, *((name, _code(arg)) for name, arg in keywords.items())))
+
+
+def operator(op: str, *items: Code | str) -> Code:
+    """Joins operands, flattening chains of one associative operator."""
+    flat: list[Code] = []
+    for item in map(_code, items):
+        if isinstance(item, Operator) and item.op == op and op in _ASSOCIATIVE:
+            flat += item.items
+        else:
+            flat.append(item)
+    return flat[0] if len(flat) == 1 else Operator(op, tuple(flat))
+
+
+def method(owner: Code, name: str, *args: Code | str, **keywords: Code | str) -> Invoke:
+    return invoke(f"{owner.inside(ATOM)}.{name}", *args, **keywords)
+
+
+def _code(value: Code | str) -> Code:
+    return Atom(value) if isinstance(value, str) else value
+
+
+def statement(lead: str, code: Code, indent: int, tail: str = "") -> list[str]:
+    """Lines of `lead` + expression (+ `tail`), broken where they do not fit."""
+    pad = " " * indent
+    line = f"{pad}{lead}{code.flat()}{tail}"
+    if len(line) <= WIDTH:
+        return [line]
+    if isinstance(code, Invoke) and code.args:
+        return [f"{pad}{lead}{code.function}(", *_arguments(code, indent + 4), f"{pad}){tail}"]
+    if isinstance(code, (Operator, Ternary)):
+        inner = " " * (indent + 4)
+        if len(f"{inner}{code.flat()}") <= WIDTH:
+            return [f"{pad}{lead}(", f"{inner}{code.flat()}", f"{pad}){tail}"]
+        parts = code.parts()
+        rest = [f"{code.op} {part}" for part in parts[1:]] if isinstance(code, Operator) else parts[1:]
+        return [f"{pad}{lead}(", *(f"{inner}{part}" for part in [parts[0], *rest]), f"{pad}){tail}"]
+    return [line]
+
+
+def _arguments(code: Invoke, indent: int) -> list[str]:
+    one_line = " " * indent + ", ".join(code.parts())
+    if len(one_line) <= WIDTH:
+        return [one_line]
+    lines: list[str] = []
+    for name, argument in code.args:
+        lines += statement(f"{name}=" if name else "", argument, indent, ",")
+    return lines

@@ -1,0 +1,1 @@
+"""Expressions: one typed tree, from text in a small subset of Python's syntax."""

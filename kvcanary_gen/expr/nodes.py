@@ -1,0 +1,161 @@
+"""Typed expression trees. They carry no text of any target language.
+
+Every integer is int64 or uint64 and wraps; `//` and `%` round down; a load outside its tensor reads the argument's
+`outside` value. Each of the three meanings (Triton, torch, scalar) is written against these definitions on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+
+class Type(str, Enum):
+    INT = "int64"
+    UINT = "uint64"
+    BOOL = "bool"
+
+
+VarKind = Literal["index", "let", "param", "scalar", "dim", "total"]
+
+
+@dataclass(frozen=True)
+class Node:
+    type: Type
+
+    def children(self) -> tuple[Node, ...]:
+        return ()
+
+    def walk(self) -> Iterator[Node]:
+        yield self
+        for child in self.children():
+            yield from child.walk()
+
+
+@dataclass(frozen=True)
+class Const(Node):
+    """A literal, or a named constant of the spec."""
+
+    value: int
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Var(Node):
+    name: str
+    kind: VarKind
+
+
+@dataclass(frozen=True)
+class Load(Node):
+    """An element of a tensor argument, widened to int64 (uint64 tensors stay unsigned)."""
+
+    tensor: str
+    indices: tuple[Node, ...]
+
+    def children(self) -> tuple[Node, ...]:
+        return self.indices
+
+
+@dataclass(frozen=True)
+class Present(Node):
+    """`name is not None` (or `is None` when negated): known before launch."""
+
+    name: str
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class Length(Node):
+    """`len(name)` in a host-side rule."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Unary(Node):
+    op: Literal["-", "~", "not"]
+    operand: Node
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.operand,)
+
+
+BinaryOp = Literal["+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>"]
+
+
+@dataclass(frozen=True)
+class Binary(Node):
+    op: BinaryOp
+    left: Node
+    right: Node
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+
+CompareOp = Literal["==", "!=", "<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True)
+class Compare(Node):
+    op: CompareOp
+    left: Node
+    right: Node
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True)
+class Logic(Node):
+    op: Literal["and", "or"]
+    items: tuple[Node, ...]
+
+    def children(self) -> tuple[Node, ...]:
+        return self.items
+
+
+@dataclass(frozen=True)
+class Select(Node):
+    """`then if condition else other`; the branch not taken has no effect."""
+
+    condition: Node
+    then: Node
+    other: Node
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.condition, self.then, self.other)
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    """A call of a spec function, or of a builtin (min, max, clamp, u64, i64)."""
+
+    function: str
+    args: tuple[Node, ...]
+    builtin: bool
+
+    def children(self) -> tuple[Node, ...]:
+        return self.args
+
+
+def is_static(node: Node) -> bool:
+    """Whether a condition is made of presence tests alone, so that it is known before launch."""
+    if isinstance(node, Present):
+        return True
+    if isinstance(node, Logic):
+        return all(is_static(item) for item in node.items)
+    return isinstance(node, Unary) and node.op == "not" and is_static(node.operand)
+
+
+def loads(node: Node) -> Iterator[Load]:
+    for part in node.walk():
+        if isinstance(part, Load):
+            yield part
+
+
+def names_of(node: Node, kind: VarKind) -> set[str]:
+    return {part.name for part in node.walk() if isinstance(part, Var) and part.kind == kind}

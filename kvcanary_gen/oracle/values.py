@@ -1,0 +1,47 @@
+"""Tensors of the interpreter: flat lists of Python integers with a shape and a storage dtype."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+_BITS = {"int32": 32, "int64": 64, "uint64": 64, "uint8": 8}
+_SIGNED = {"int32": True, "int64": True, "uint64": False, "uint8": False}
+
+
+def wrap(value: int, dtype: str) -> int:
+    """The low bits of `value` as `dtype` holds them."""
+    bits = _BITS[dtype]
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if _SIGNED[dtype] and value >> (bits - 1) else value
+
+
+@dataclass
+class Array:
+    """A tensor. Loads outside it are the caller's business; `index` says whether a place exists."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: list[int]
+
+    def __post_init__(self) -> None:
+        assert len(self.data) == math.prod(self.shape)
+
+    def index(self, places: tuple[int, ...]) -> int | None:
+        """Flat index of an element, None where it lies outside."""
+        flat = 0
+        for place, length in zip(places, self.shape, strict=True):
+            if not 0 <= place < length:
+                return None
+            flat = flat * length + place
+        return flat
+
+    def store(self, places: tuple[int, ...], value: int) -> None:
+        """Stores the low bits of `value`; a place outside is dropped."""
+        flat = self.index(places)
+        if flat is not None:
+            self.data[flat] = wrap(value, self.dtype)
+
+
+Value = Array | int | None
+Values = dict[str, Value]

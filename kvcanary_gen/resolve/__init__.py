@@ -1,0 +1,53 @@
+"""From validated declarations to the resolved program: names, types, and rules that span several declarations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvcanary_gen.diagnostics import Diagnostics
+from kvcanary_gen.ir import Program
+from kvcanary_gen.load import Document, load_document
+from kvcanary_gen.resolve.context import Context
+from kvcanary_gen.resolve.data import check_enums, check_names, check_tags, resolve_arguments, resolve_structs
+from kvcanary_gen.resolve.functions import resolve_functions
+from kvcanary_gen.resolve.invariants import resolve_invariants
+from kvcanary_gen.resolve.kernels import resolve_kernels
+from kvcanary_gen.resolve.operations import resolve_operations
+
+
+def resolve_document(document: Document) -> Program:
+    """Resolves every name and type.
+
+    Raises:
+        SpecError: with every finding, sorted by place.
+    """
+    context = Context(document, Diagnostics())
+    check_names(context)
+    check_enums(context)
+    check_tags(context)
+    structs = resolve_structs(context)
+    arguments = resolve_arguments(context, structs)
+    functions = resolve_functions(context, arguments)
+    kernels = resolve_kernels(context, arguments, functions)
+    operations = resolve_operations(context, arguments, structs, kernels)
+    invariants = resolve_invariants(context, kernels, operations)
+    context.out.raise_if_any()
+    return Program(
+        header=document.header,
+        constants=document.section("constants"),
+        layouts=document.section("layouts"),
+        enums=document.section("enums"),
+        axes=document.section("axes"),
+        tags=document.section("tags"),
+        structs=structs,
+        dim_docs={name: str(doc) for name, doc in document.section("dims").items()},
+        functions=functions,
+        kernels=kernels,
+        operations=operations,
+        invariants=invariants,
+    )
+
+
+def load_program(root: Path) -> Program:
+    """Reads and resolves the spec folder `root`; raises SpecError."""
+    return resolve_document(load_document(root))

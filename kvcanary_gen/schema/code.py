@@ -1,0 +1,133 @@
+"""Declarations of meaning: functions, kernels, operations, invariants."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from kvcanary_gen.schema.text import Doc, Expr, InvariantId, Name, SpecModel, Target, TypeText
+
+
+class Function(SpecModel):
+    """A named expression, shared by kernels."""
+
+    doc: Doc
+    contract: Doc = ""
+    params: dict[Name, Literal["int64", "uint64", "bool"]] = {}
+    returns: Literal["int64", "uint64", "bool"]
+    let: dict[Name, Expr] = {}
+    value: Expr
+    public: bool = Field(default=False, description="Also exported on Python integers; takes no tensors then.")
+
+
+class Domain(SpecModel):
+    """What a kernel iterates over; exactly one of `index`+`count`, `segments`, `scan`."""
+
+    index: Name | None = Field(default=None, description="Name of the flat index.")
+    count: Expr | None = Field(default=None, description="Number of iterations, segments or scanned elements.")
+    segments: Name | None = Field(default=None, description="Offsets tensor; segment r spans its elements r to r + 1.")
+    owner: Name | None = Field(default=None, description="Name of the segment's number.")
+    within: Name | None = Field(default=None, description="Name of the place inside the segment.")
+    limit: Expr | None = Field(default=None, description="Indices from here on do not exist; known on the host.")
+    scan: Name | None = Field(default=None, description="Name of the scanned element.")
+    when: Expr | None = Field(default=None, description="Nothing happens at all where this is false.")
+
+
+class Offsets(SpecModel):
+    """A saturating running sum into an offsets tensor."""
+
+    sum: Expr
+    total: Name = Field(description="Name of the whole sum, for `finally`.")
+    rest: int | None = Field(default=None, description="Value of the elements behind the last offset; kept if missing.")
+
+
+class Schedule(SpecModel):
+    """How the kernel is launched; changes speed, never meaning."""
+
+    block: int = Field(default=512, ge=16, le=16384)
+    num_warps: Literal[1, 2, 4, 8, 16] = 4
+    num_stages: int = Field(default=1, ge=1, le=8)
+
+
+class Kernel(SpecModel):
+    """A kernel: arguments, a domain, and what happens at each of its points."""
+
+    doc: Doc
+    contract: Doc = ""
+    launcher: Name | None = None
+    inputs: tuple[Name, ...] = ()
+    outputs: tuple[Name, ...] = Field(min_length=1)
+    scalars: tuple[Name, ...] = ()
+    domain: Domain
+    let: dict[Name, Expr] = {}
+    offsets: dict[Name, Offsets] = {}
+    store: dict[Target, Expr] = {}
+    finally_: dict[Target, Expr] = Field(default={}, alias="finally")
+    schedule: Schedule = Schedule()
+
+
+class StructArgument(SpecModel):
+    """A struct taken by an operation."""
+
+    type: Name
+    doc: Doc
+
+
+class Workspace(SpecModel):
+    """Scratch that the caller may pass and that is allocated when missing."""
+
+    type: TypeText
+    doc: Doc
+
+
+class Call(SpecModel):
+    """One kernel launch inside an operation."""
+
+    kernel: Name
+    bind: dict[Name, Name] = {}
+
+
+class Operation(SpecModel):
+    """A public function that launches several kernels, validated once."""
+
+    doc: Doc
+    contract: Doc = ""
+    launcher: Name
+    structs: dict[Name, StructArgument] = {}
+    arguments: tuple[Name, ...] = ()
+    workspaces: dict[Name, Workspace] = {}
+    calls: tuple[Call, ...] = Field(min_length=1)
+
+
+ImpliedKind = Literal[
+    "kind",
+    "scalar",
+    "dtype",
+    "rank",
+    "length",
+    "contiguous",
+    "device",
+    "capacity",
+    "backend",
+    "interpreter",
+    "capture",
+]
+
+
+class Invariant(SpecModel):
+    """A host-side rule over metadata, with a stable id."""
+
+    rule: Expr | None = Field(default=None, description="What must hold; over scalars, presence and lengths.")
+    implied: ImpliedKind | None = Field(default=None, description="Kind of rule that the declarations imply.")
+    operations: tuple[Name, ...] = Field(default=(), description="Kernels and operations that the rule belongs to.")
+    raises: Literal["ValueError", "TypeError", "RuntimeError", "NotImplementedError"]
+    message: Doc
+    named: Name | None = Field(default=None, description="What {op} says on the device path, if not the caller's name.")
+    example: dict[Name, Any] | None = Field(default=None, description="Changes to a valid call that break the rule.")
+    meaning: Doc
+    cause: Doc
+    fix: Doc
+
+
+Invariants = dict[InvariantId, Invariant]
