@@ -12,7 +12,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -65,7 +64,8 @@ class Report:
     - loads, stores, atomics: instructions on global memory. On AMD loads include scalar ones, except of the arguments
     - local_accesses: loads and stores of the stack (NVIDIA's local memory, AMD's scratch)
     - shared_bytes: shared memory (LDS) per block that the kernel asks for
-    - source: what the instructions were counted in: `sass`, `amdgcn`, or `ptx` when there was no disassembler
+    - source: what the instructions were counted in: `sass`, `amdgcn`, or `ptx` for want of a disassembler; PTX is from
+      before register allocation, so its local_accesses leave out spills (`spills` itself is right)
     """
 
     kernel: str
@@ -104,8 +104,8 @@ def parse_target(text: str) -> GPUTarget:
 def compile_one(spec: Specialisation, target: str | GPUTarget) -> Report:
     """Compile through Triton's usual cache and measure the result.
 
-    Raises RuntimeError under TRITON_INTERPRET=1 or with a Triton older than 3.3, ValueError for an unknown target or a
-    signature that does not fit the kernel, and whatever Triton raises for a kernel that does not compile.
+    Raises RuntimeError under TRITON_INTERPRET=1 or with Triton before 3.3, ValueError for an unknown target or a
+    signature that does not fit the kernel, and what Triton raises for a kernel that does not compile.
     """
     import triton
 
@@ -146,12 +146,8 @@ def _refuse_interpreter(spec: Specialisation) -> None:
     from triton.runtime.jit import JITFunction
 
     if not isinstance(spec.function, JITFunction):
-        reason = (
-            "unset TRITON_INTERPRET, which turns kernels into Python functions"
-            if os.environ.get("TRITON_INTERPRET", "0") != "0"
-            else f"got a {type(spec.function).__name__}, not a triton.jit kernel"
-        )
-        raise RuntimeError(f"cannot compile {spec.kernel} ahead of time: {reason}")
+        found = f"it is a {type(spec.function).__name__}, not a JITFunction"
+        raise RuntimeError(f"cannot compile {spec.kernel} ahead of time: {found} (unset TRITON_INTERPRET)")
 
 
 def _source(spec: Specialisation) -> Any:
@@ -217,7 +213,7 @@ def _measure_ptx(cubin: bytes, ptx: str) -> _Usage:
 
 
 def _nv_info(cubin: bytes, wanted: int) -> int:
-    """An attribute of the cubin's only kernel; a record is format, attribute, u16, and if sized that many bytes more."""
+    """An attribute of the cubin's only kernel. A record: format, attribute, u16, and if sized that many bytes more."""
     info = next((content for name, content in _sections(cubin) if name == ".nv.info"), b"")
     at = 0
     while at + 4 <= len(info):
@@ -233,18 +229,15 @@ def _cuobjdump(cubin: bytes) -> str:
     import triton
 
     shipped = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    tool = os.environ.get("TRITON_CUOBJDUMP_PATH") or (str(shipped) if shipped.exists() else shutil.which("cuobjdump"))
-    if tool is None:
-        return ""
+    tool = os.environ.get("TRITON_CUOBJDUMP_PATH") or (shipped if shipped.exists() else "cuobjdump")
     with tempfile.TemporaryDirectory(prefix="kvcanary-aot-") as folder:
         file = Path(folder, "kernel.cubin")
         file.write_bytes(cubin)
         try:
-            command = [tool, "-res-usage", "-sass", str(file)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except OSError:
+            done = subprocess.run([tool, "-res-usage", "-sass", file], check=True, text=True, capture_output=True)
+            return done.stdout
+        except (OSError, subprocess.CalledProcessError):
             return ""
-    return done.stdout if done.returncode == 0 else ""
 
 
 # ---- what comes out: AMD ---------------------------------------------------------------------------------------------

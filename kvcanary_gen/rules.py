@@ -94,6 +94,11 @@ RULES: dict[str, Rule] = {
     ),
     "KVG-034": Rule("offsets", "Running sums belong to a scan domain and an int64 output.", "Move them there."),
     "KVG-035": Rule("output never written", "An output receives no value.", "Store to it, or remove it."),
+    "KVG-036": Rule(
+        "order of stores",
+        "Stores of a segment domain go to places for which a device could not keep the order of segments.",
+        "Store to [index], or to indices that depend on the owner and one that is the place within the segment.",
+    ),
     "KVG-040": Rule(
         "message placeholder", "A message names something that the rule's operation does not have.", "Use its names."
     ),

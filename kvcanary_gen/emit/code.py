@@ -91,8 +91,13 @@ class Operator(Code):
     def parts(self) -> list[str]:
         mine = self.precedence
         # Comparisons do not chain here, and a subtraction's right side keeps its parentheses.
-        first = self.items[0].inside(mine, tight=mine == COMPARE)
-        return [first, *(item.inside(mine, tight=True) for item in self.items[1:])]
+        first = self._operand(self.items[0], tight=mine == COMPARE)
+        return [first, *(self._operand(item, tight=True) for item in self.items[1:])]
+
+    def _operand(self, item: Code, *, tight: bool) -> str:
+        """Bit operators show their grouping; few readers know their precedence."""
+        mixed = isinstance(item, Operator) and item.op != self.op and BIT_OR <= self.precedence <= SHIFT
+        return f"({item.flat()})" if mixed else item.inside(self.precedence, tight=tight)
 
     def flat(self) -> str:
         return f" {self.op} ".join(self.parts())
@@ -100,6 +105,8 @@ class Operator(Code):
 
 @dataclass(frozen=True)
 class Prefix(Code):
+    """A sign or `not`."""
+
     op: str
     operand: Code
 
@@ -169,9 +176,7 @@ def statement(lead: str, code: Code, indent: int, tail: str = "") -> list[str]:
         inner = " " * (indent + 4)
         if len(f"{inner}{code.flat()}") <= WIDTH:
             return [f"{pad}{lead}(", f"{inner}{code.flat()}", f"{pad}){tail}"]
-        parts = code.parts()
-        rest = [f"{code.op} {part}" for part in parts[1:]] if isinstance(code, Operator) else parts[1:]
-        return [f"{pad}{lead}(", *(f"{inner}{part}" for part in [parts[0], *rest]), f"{pad}){tail}"]
+        return [f"{pad}{lead}(", *_parts(code, indent + 4), f"{pad}){tail}"]
     return [line]
 
 
@@ -182,4 +187,20 @@ def _arguments(code: Invoke, indent: int) -> list[str]:
     lines: list[str] = []
     for name, argument in code.args:
         lines += statement(f"{name}=" if name else "", argument, indent, ",")
+    return lines
+
+
+def _parts(code: Operator | Ternary, indent: int) -> list[str]:
+    """Operands or branches, one a line, each broken further where it must be."""
+    if isinstance(code, Ternary):
+        items, leads = [code.then, code.condition, code.other], ["", "if ", "else "]
+    else:
+        items, leads = list(code.items), ["", *[f"{code.op} "] * (len(code.items) - 1)]
+    lines: list[str] = []
+    for text, item, lead in zip(code.parts(), items, leads, strict=True):
+        text = text if isinstance(code, Ternary) else lead + text
+        if len(text) + indent <= WIDTH or text != lead + item.flat():
+            lines.append(" " * indent + text)
+        else:
+            lines += statement(lead, item, indent)
     return lines

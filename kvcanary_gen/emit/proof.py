@@ -4,32 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kvcanary_gen.expr.nodes import Binary, Call, Compare, Const, Logic, Node, Select, Type, Unary, Var
+from kvcanary_gen.expr.nodes import Binary, Call, Compare, Const, Logic, Node, Select, Type, Var, substitute
 from kvcanary_gen.ir import AxisLength, FunctionIR
 
 Fact = tuple[str, Node, Node]
-
-
-def substitute(node: Node, values: dict[str, Node]) -> Node:
-    """`node` with variables replaced by expressions."""
-    if isinstance(node, Var):
-        return values.get(node.name, node)
-    if isinstance(node, Unary):
-        return replace(node, operand=substitute(node.operand, values))
-    if isinstance(node, (Binary, Compare)):
-        return replace(node, left=substitute(node.left, values), right=substitute(node.right, values))
-    if isinstance(node, Logic):
-        return replace(node, items=tuple(substitute(item, values) for item in node.items))
-    if isinstance(node, Select):
-        return Select(
-            node.type,
-            substitute(node.condition, values),
-            substitute(node.then, values),
-            substitute(node.other, values),
-        )
-    if isinstance(node, Call):
-        return replace(node, args=tuple(substitute(arg, values) for arg in node.args))
-    return node
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ Every integer is int64 or uint64 and wraps; `//` and `%` round down; a load outs
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
 
@@ -69,9 +69,10 @@ class Present(Node):
 
 @dataclass(frozen=True)
 class Length(Node):
-    """`len(name)` in a host-side rule."""
+    """`len(name)` in a host-side rule, or the length of another axis."""
 
     name: str
+    axis: int = 0
 
 
 @dataclass(frozen=True)
@@ -159,3 +160,27 @@ def loads(node: Node) -> Iterator[Load]:
 
 def names_of(node: Node, kind: VarKind) -> set[str]:
     return {part.name for part in node.walk() if isinstance(part, Var) and part.kind == kind}
+
+
+def substitute(node: Node, values: dict[str, Node]) -> Node:
+    """`node` with variables replaced by expressions."""
+    if isinstance(node, Var):
+        return values.get(node.name, node)
+    if isinstance(node, Unary):
+        return replace(node, operand=substitute(node.operand, values))
+    if isinstance(node, (Binary, Compare)):
+        return replace(node, left=substitute(node.left, values), right=substitute(node.right, values))
+    if isinstance(node, Logic):
+        return replace(node, items=tuple(substitute(item, values) for item in node.items))
+    if isinstance(node, Select):
+        return Select(
+            node.type,
+            substitute(node.condition, values),
+            substitute(node.then, values),
+            substitute(node.other, values),
+        )
+    if isinstance(node, Load):
+        return replace(node, indices=tuple(substitute(index, values) for index in node.indices))
+    if isinstance(node, Call):
+        return replace(node, args=tuple(substitute(arg, values) for arg in node.args))
+    return node

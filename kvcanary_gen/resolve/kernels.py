@@ -7,6 +7,7 @@ from dataclasses import replace
 from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.expr.nodes import Call, Node, Type, loads
 from kvcanary_gen.expr.parse import parse_expr, parse_target
+from kvcanary_gen.expr.schedule import segment_schedule
 from kvcanary_gen.expr.scope import Scope
 from kvcanary_gen.ir import (
     Domain,
@@ -81,6 +82,7 @@ class _KernelResolver:
         stores = self._stores("store", self.kernel.store, scope)
         finals = self._finals(scope, domain)
         self._check_written(stores, offsets, finals)
+        self._check_order(domain, stores, lets)
         nodes = [n for _, n in lets] + [o.sum for o in offsets] + _store_nodes(stores + finals) + _domain_nodes(domain)
         self._check_functions(nodes, mine, dims)
         if len(self.context.out.found) > before:
@@ -298,6 +300,17 @@ class _KernelResolver:
         for index, name in enumerate(self.kernel.outputs):
             if name in self.outputs and name not in written:
                 self.context.out.add(self._place("outputs", index), "KVG-035", f"output '{name}' is never written")
+
+    def _check_order(self, domain: Domain, stores: list[StoreIR], lets: list[tuple[str, Node]]) -> None:
+        if not isinstance(domain, SegmentDomain) or not stores:
+            return
+        if segment_schedule(domain, stores, tuple(lets)) is None:
+            self.context.out.add(
+                self._place("store", key=True),
+                "KVG-036",
+                f"stores of segments all go to [{domain.index}], or all to places of {domain.owner} with one index "
+                f"{domain.within}; otherwise no order of two segments could be kept on a device",
+            )
 
     def _check_functions(self, nodes: list[Node], mine: Arguments, dims: dict[str, tuple[str, int]]) -> None:
         called = {p.function for node in nodes for p in node.walk() if isinstance(p, Call) and not p.builtin}

@@ -1,0 +1,89 @@
+"""A KV-cache canary for LLM servers, declared once and generated."""
+
+from __future__ import annotations
+
+from .errors import CanaryError, CanaryRuntimeError, CanaryTypeError, CanaryValueError
+from .hashing import splitmix64, splitmix64_mix3
+from .layout import (
+    CANARY_CHAIN_ANCHOR,
+    CANARY_FIELD_POSITION,
+    CANARY_FIELD_PREV_HASH,
+    CANARY_FIELD_REAL_KV_HASH,
+    CANARY_FIELD_TOKEN,
+    CanaryLaunchTag,
+    FailReason,
+    INT32_MAX,
+    MAX_PLAN_BATCH,
+    MAX_REAL_KV_SOURCES,
+    REQ_POOL_IDX_PADDING,
+    RealKvHashMode,
+    SLOT_BYTES,
+    SLOT_NUM_FIELDS,
+    TOKEN_TO_KV_SLOT_PADDING,
+    VIOLATION_BYTES,
+    VIOLATION_FIELD_EXPECTED_AUX,
+    VIOLATION_FIELD_EXPECTED_TOKEN,
+    VIOLATION_FIELD_FAIL_REASON_BITS,
+    VIOLATION_FIELD_KERNEL_KIND,
+    VIOLATION_FIELD_POSITION,
+    VIOLATION_FIELD_SLOT_IDX,
+    VIOLATION_FIELD_STORED_CHAIN_HASH,
+    VIOLATION_FIELD_STORED_TOKEN,
+    VIOLATION_NUM_FIELDS,
+    is_sweep_tag,
+)
+from .ops.canary_plan import launch_canary_plan_kernels, launch_canary_plan_kernels_torch_reference
+from .ops.plan_entries import launch_plan_entries_kernel, launch_plan_entries_kernel_torch_reference
+from .ops.plan_offsets import launch_plan_offsets_kernel, launch_plan_offsets_kernel_torch_reference
+from .ops.scatter_req_token_ids import (
+    launch_scatter_req_token_ids_kernel,
+    launch_scatter_req_token_ids_kernel_torch_reference,
+)
+from .structs import VerifyPlan, WritePlan
+
+_is_sweep_tag = is_sweep_tag
+
+__all__ = [
+    "CANARY_CHAIN_ANCHOR",
+    "CANARY_FIELD_POSITION",
+    "CANARY_FIELD_PREV_HASH",
+    "CANARY_FIELD_REAL_KV_HASH",
+    "CANARY_FIELD_TOKEN",
+    "CanaryError",
+    "CanaryLaunchTag",
+    "CanaryRuntimeError",
+    "CanaryTypeError",
+    "CanaryValueError",
+    "FailReason",
+    "INT32_MAX",
+    "MAX_PLAN_BATCH",
+    "MAX_REAL_KV_SOURCES",
+    "REQ_POOL_IDX_PADDING",
+    "RealKvHashMode",
+    "SLOT_BYTES",
+    "SLOT_NUM_FIELDS",
+    "TOKEN_TO_KV_SLOT_PADDING",
+    "VIOLATION_BYTES",
+    "VIOLATION_FIELD_EXPECTED_AUX",
+    "VIOLATION_FIELD_EXPECTED_TOKEN",
+    "VIOLATION_FIELD_FAIL_REASON_BITS",
+    "VIOLATION_FIELD_KERNEL_KIND",
+    "VIOLATION_FIELD_POSITION",
+    "VIOLATION_FIELD_SLOT_IDX",
+    "VIOLATION_FIELD_STORED_CHAIN_HASH",
+    "VIOLATION_FIELD_STORED_TOKEN",
+    "VIOLATION_NUM_FIELDS",
+    "VerifyPlan",
+    "WritePlan",
+    "is_sweep_tag",
+    "launch_canary_plan_kernels",
+    "launch_canary_plan_kernels_torch_reference",
+    "launch_plan_entries_kernel",
+    "launch_plan_entries_kernel_torch_reference",
+    "launch_plan_offsets_kernel",
+    "launch_plan_offsets_kernel_torch_reference",
+    "launch_scatter_req_token_ids_kernel",
+    "launch_scatter_req_token_ids_kernel_torch_reference",
+    "splitmix64",
+    "splitmix64_mix3",
+]

@@ -1,0 +1,1 @@
+"""What operations share: dispatch, checks, and the language's own functions."""

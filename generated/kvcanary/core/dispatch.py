@@ -1,0 +1,49 @@
+"""Who computes: Triton on a GPU (or interpreted), the torch reference everywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import torch
+import triton
+
+from .. import errors
+from . import lang
+
+# Triton decides at import whether its kernels are interpreted.
+INTERPRETED = not isinstance(lang.saturating_add, triton.JITFunction)
+
+_GPUS = ("cuda", "xpu")
+_VARIABLE = "KVCANARY_BACKEND"
+
+
+def use_triton(tensor: torch.Tensor, backend: str | None) -> bool:
+    """Whether the Triton kernel runs on `tensor`'s device.
+
+    `backend` decides, else the environment's `KVCANARY_BACKEND`, else the device.
+    """
+    name, have = "backend", backend
+    if have is None:
+        name, have = _VARIABLE, os.environ.get(_VARIABLE) or None
+    if have is None:
+        return INTERPRETED or tensor.device.type in _GPUS
+    if have not in ("triton", "reference"):
+        raise errors.CanaryValueError("KVC-018", f"kv-canary: {name} must be 'triton' or 'reference', got {have}")
+    if have == "triton" and not INTERPRETED and tensor.device.type not in _GPUS:
+        have = str(tensor.device)
+        raise errors.CanaryValueError("KVC-019", f"kv-canary: backend 'triton' cannot run on device {have} without TRITON_INTERPRET=1")
+    return have == "triton"
+
+
+def refuse_capture(op: str, tensor: torch.Tensor) -> None:
+    """References read device data on the host, which a graph under capture cannot replay."""
+    if tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise errors.CanaryRuntimeError("KVC-020", f"kv-canary: {op} reads device data on the host and cannot run under CUDA graph capture")
+
+
+def on_device(tensor: torch.Tensor) -> contextlib.AbstractContextManager[object]:
+    """Triton launches on the current device; this makes it the tensor's."""
+    if tensor.device.type == "cuda" and tensor.device.index != torch.cuda.current_device():
+        return torch.cuda.device(tensor.device)
+    return contextlib.nullcontext()

@@ -1,0 +1,116 @@
+"""What the spec language needs of torch: total loads and stores, segments, saturating sums.
+
+References are for tests and for devices without Triton. They read device data on the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+INT64_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+def bits(value: int) -> int:
+    """The 64 low bits of a Python integer as a signed one, the form in which torch takes them."""
+    value &= 0xFFFFFFFFFFFFFFFF
+    return value - (1 << 64) if value >> 63 else value
+
+
+def scalar(value: int, like: torch.Tensor) -> torch.Tensor:
+    """A Python integer as a 0-d int64 tensor, so that its arithmetic wraps as a kernel's does."""
+    return torch.tensor(value, dtype=torch.int64, device=like.device)
+
+
+def shift_right(value: torch.Tensor, distance: int) -> torch.Tensor:
+    """Logical shift of 64 bits; torch's own repeats the sign."""
+    return (value >> distance) & ((1 << (64 - distance)) - 1) if distance else value
+
+
+def _places(tensor: torch.Tensor, indices: tuple[torch.Tensor | int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Flat places of elements, and which of them exist; the others' place is 0."""
+    spread = torch.broadcast_tensors(*(torch.as_tensor(index, device=tensor.device) for index in indices))
+    inside = torch.ones_like(spread[0], dtype=torch.bool)
+    flat = torch.zeros_like(spread[0], dtype=torch.int64)
+    for index, length in zip(spread, tensor.shape, strict=True):
+        inside = inside & (index >= 0) & (index < length)
+        flat = flat * length + torch.where(inside, index, 0)
+    return torch.where(inside, flat, 0), inside
+
+
+def load(tensor: torch.Tensor, *indices: torch.Tensor | int, outside: int = 0) -> torch.Tensor:
+    """Elements widened to int64; a place outside the tensor reads `outside`."""
+    flat, inside = _places(tensor, indices)
+    if tensor.numel() == 0:
+        return torch.full_like(flat, outside)
+    words = tensor.view(torch.int64) if tensor.dtype == torch.uint64 else tensor
+    return torch.where(inside, words.reshape(-1)[flat].to(torch.int64), outside)
+
+
+def store(
+    tensor: torch.Tensor, indices: tuple[torch.Tensor | int, ...], value: torch.Tensor | int, *, unique: bool
+) -> None:
+    """Stores the low bits of `value`; a place outside is dropped, and of equal places the last one wins.
+
+    Args:
+        unique: no two places are equal, so there is nothing to sort.
+    """
+    flat, inside = _places(tensor, indices)
+    flat, inside, value = torch.broadcast_tensors(flat, inside, torch.as_tensor(value, device=tensor.device))
+    flat, value = flat[inside], value[inside]
+    if not unique:
+        flat, order = torch.sort(flat, stable=True)
+        last = torch.ones_like(flat, dtype=torch.bool)
+        last[:-1] = flat[1:] != flat[:-1]
+        flat, value = flat[last], value[order[last]]
+    tensor.view(-1)[flat] = value.to(tensor.dtype)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Every index of every segment, segment by segment: three int64 vectors of equal length.
+
+    `disjoint` says that no index belongs to two segments.
+    """
+
+    owner: torch.Tensor
+    within: torch.Tensor
+    index: torch.Tensor
+    disjoint: bool
+
+
+def segments(offsets: torch.Tensor, count: int, limit: int) -> Segments:
+    """Expands offsets; a negative one counts as 0, those that run backwards are empty, `limit` ends all."""
+    first = offsets[:count].clamp(min=0)
+    end = torch.maximum(offsets[1 : count + 1].clamp(max=limit), first)
+    lengths = end - first
+    owner = torch.repeat_interleave(torch.arange(count, device=offsets.device), lengths)
+    within = torch.arange(owner.shape[0], device=offsets.device) - (lengths.cumsum(0) - lengths)[owner]
+    disjoint = bool((offsets[1 : count + 1] >= offsets[:count]).all())
+    return Segments(owner, within, first[owner] + within, disjoint)
+
+
+def running_sum(values: torch.Tensor) -> torch.Tensor:
+    """Inclusive running sums of int64, saturating; negative values count as 0.
+
+    The two halves of 32 bits are summed apart, so neither can overflow before the sum is known to.
+    """
+    values = values.clamp(min=0)
+    low = (values & 0xFFFFFFFF).cumsum(0)
+    high = (values >> 32).cumsum(0) + (low >> 32)
+    return torch.where(high > 0x7FFFFFFF, INT64_MAX, (high << 32) | (low & 0xFFFFFFFF))
+
+
+def total(sums: torch.Tensor) -> torch.Tensor:
+    """The last of running sums as a 0-d tensor, 0 for none."""
+    return sums[-1] if sums.shape[0] else sums.new_zeros([])
+
+
+def store_offsets(tensor: torch.Tensor, ends: torch.Tensor, *, rest: int | None = None) -> None:
+    """Writes 0, the running sums, and `rest` behind them; what does not fit is dropped."""
+    fits = ends[: max(0, tensor.shape[0] - 1)]
+    tensor[:1] = 0
+    tensor[1 : fits.shape[0] + 1] = fits
+    if rest is not None:
+        tensor[fits.shape[0] + 1 :] = rest

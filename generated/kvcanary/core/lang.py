@@ -1,0 +1,111 @@
+"""What the spec language needs of Triton: kernels that never respecialise, segments, saturating sums, floor division.
+
+Everything here is safe for any device data: offsets may run backwards, and sums may exceed 64 bits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import triton
+import triton.language as tl
+
+INT64_MAX = tl.constexpr(0x7FFFFFFFFFFFFFFF)
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """`triton.jit` without specialisation on values: another batch size or pointer alignment compiles nothing new."""
+    parameters = inspect.signature(function).parameters.items()
+    runtime = [name for name, parameter in parameters if "constexpr" not in str(parameter.annotation)]
+    return triton.jit(function, do_not_specialize=runtime)
+
+
+@triton.jit
+def saturating_add(a, b):
+    """a + b of two non-negative int64, at most 2**63 - 1."""
+    return tl.where(a > INT64_MAX - b, INT64_MAX, a + b)
+
+
+@triton.jit
+def running_sum(values, before):
+    """Inclusive running sums of int64 `values` on top of `before`, saturating; negative values count as 0.
+
+    The two halves of 32 bits are summed apart, so neither can overflow before the sum is known to.
+    """
+    values = tl.maximum(values, 0)
+    low = tl.cumsum(values & 0xFFFFFFFF, axis=0)
+    high = tl.cumsum(values >> 32, axis=0) + (low >> 32)
+    sums = tl.where(high > 0x7FFFFFFF, INT64_MAX, (high << 32) | (low & 0xFFFFFFFF))
+    return saturating_add(sums, before)
+
+
+@triton.jit
+def segment_bounds(segment, mask, offsets_ptr, limit):
+    """First index and end of segments; a negative offset counts as 0, and offsets that run backwards are empty."""
+    first = tl.maximum(tl.load(offsets_ptr + segment, mask=mask, other=0), 0)
+    end = tl.minimum(tl.load(offsets_ptr + segment + 1, mask=mask, other=0), limit)
+    return first, tl.maximum(end, first)
+
+
+@triton.jit
+def offsets_ascend(offsets_ptr, count, SCAN: tl.constexpr):
+    """1 if no offset of `count` segments is less than the one before it, else 0."""
+    descents = tl.zeros([], tl.int32)
+    start = tl.zeros([], tl.int64)
+    while start < count:
+        segment = start + tl.arange(0, SCAN)
+        mask = segment < count
+        first = tl.load(offsets_ptr + segment, mask=mask, other=0)
+        end = tl.load(offsets_ptr + segment + 1, mask=mask, other=0)
+        descents += tl.max((end < first).to(tl.int32), axis=0)
+        start += SCAN
+    return descents == 0
+
+
+@triton.jit
+def find_segment(index, offsets_ptr, count, SCAN: tl.constexpr):
+    """The last segment that holds each index: (segment, its first index, whether there is one).
+
+    Ascending offsets are bisected. Others are searched one by one, so that hostile offsets mean the same everywhere.
+    """
+    segment = tl.zeros_like(index)
+    found = index < 0
+    if offsets_ascend(offsets_ptr, count, SCAN):
+        high = segment + count
+        span = count
+        while span > 0:
+            middle = (segment + high) >> 1
+            open_ = segment < high
+            end = tl.load(offsets_ptr + middle + 1, mask=open_, other=0)
+            high = tl.where(open_ & (end > index), middle, high)
+            segment = tl.where(open_ & (end <= index), middle + 1, segment)
+            span = span >> 1
+        first = tl.maximum(tl.load(offsets_ptr + segment, mask=segment < count, other=0), 0)
+        found = (segment < count) & (first <= index)
+    else:
+        candidate = tl.zeros([], tl.int64)
+        while candidate < count:
+            begin = tl.load(offsets_ptr + candidate)
+            end = tl.load(offsets_ptr + candidate + 1)
+            holds = (begin <= index) & (index < end)
+            segment = tl.where(holds, candidate, segment)
+            found = found | holds
+            candidate += 1
+    first = tl.maximum(tl.load(offsets_ptr + segment, mask=found, other=0), 0)
+    return segment, first, found
+
+
+@triton.jit
+def floor_div(a, b):
+    """a // b rounded down, for positive b; Triton's own rounds towards zero."""
+    quotient = a // b
+    return quotient - (quotient * b > a).to(tl.int64)
+
+
+@triton.jit
+def floor_mod(a, b):
+    """a modulo positive b, never negative."""
+    remainder = a % b
+    return tl.where(remainder < 0, remainder + b, remainder)

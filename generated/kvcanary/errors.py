@@ -1,0 +1,59 @@
+"""Exceptions of kvcanary. Every one carries the id of the rule that was broken, as in `docs/errors/KVC-001.md`."""
+
+from __future__ import annotations
+
+
+class CanaryError(Exception):
+    """Base of all errors raised on purpose.
+
+    Attributes:
+        id: the rule's stable id, such as 'KVC-001'.
+    """
+
+    def __init__(self, id: str, message: str) -> None:
+        super().__init__(message)
+        self.id = id
+
+    def __reduce__(self) -> tuple[type[CanaryError], tuple[str, str]]:
+        return type(self), (self.id, str(self))
+
+    @property
+    def fix(self) -> str:
+        """What to do about it."""
+        return FIXES[self.id]
+
+
+class CanaryRuntimeError(CanaryError, RuntimeError):
+    """A RuntimeError with a rule id."""
+
+
+class CanaryTypeError(CanaryError, TypeError):
+    """A TypeError with a rule id."""
+
+
+class CanaryValueError(CanaryError, ValueError):
+    """A ValueError with a rule id."""
+
+
+FIXES = {
+    "KVC-001": "Pass the kind that the reference page names; only arguments marked optional may be None.",
+    "KVC-002": "Pass the pool's full_to_swa_index_mapping, or swa_window_size=0 for layers with full attention.",
+    "KVC-003": "Pass the valid length of every request, or no history at all.",
+    "KVC-004": "Pass verify_capacity=plan.verify_slot_indices.shape[0].",
+    "KVC-005": "Split the batch, or raise MAX_PLAN_BATCH in spec/constants.yaml and generate the package again.",
+    "KVC-006": "Allocate the plan with WritePlan.allocate.",
+    "KVC-007": "Pass the length of the verify plan's tensors.",
+    "KVC-008": "Allocate the plan with WritePlan.allocate, and slice all fields alike.",
+    "KVC-009": "Allocate the write plan for the largest batch that will run.",
+    "KVC-010": "Plan in several launches, each with a plan of its own.",
+    "KVC-011": "Pass a value within the type's range.",
+    "KVC-012": "Convert once, outside the loop, with tensor.to(dtype).",
+    "KVC-013": "Reshape the tensor to the declared rank.",
+    "KVC-014": "Slice all per-request tensors to the batch, and allocate plans with allocate().",
+    "KVC-015": "Pass tensor.contiguous() for an input; an output must be contiguous from the start.",
+    "KVC-016": "Move it to the device of the others before the call.",
+    "KVC-017": "Allocate for the largest batch, at least 1.",
+    "KVC-018": "Use triton or reference, or leave it out to choose by device.",
+    "KVC-019": "Set TRITON_INTERPRET=1 before the import to interpret the kernels, or let the reference run.",
+    "KVC-020": "Capture the Triton path; references are for tests and for CPUs.",
+}

@@ -1,0 +1,1 @@
+"""One room an operation: contract, validator, Triton kernel, launcher and reference."""

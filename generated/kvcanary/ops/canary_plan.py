@@ -1,0 +1,369 @@
+"""Plans one forward, so that verify and write need nothing from the host.
+
+Contract §3.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors, layout, structs
+from ..core import checks, dispatch, eager
+from . import plan_entries, plan_offsets
+
+
+# --- Public functions -------------------------------------------------------------------------------------------------
+
+
+def launch_canary_plan_kernels(
+    *,
+    verify_plan_out: structs.VerifyPlan,
+    write_plan_out: structs.WritePlan,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    swa_window_size: int,
+    full_to_swa_index_mapping: torch.Tensor | None = None,
+    verify_capacity: int,
+    req_to_verify_expected_tokens: torch.Tensor | None = None,
+    req_to_verify_expected_tokens_valid_lens: torch.Tensor | None = None,
+    kv_token_id_vs_position_offset: int,
+    workspace: torch.Tensor | None = None,
+    backend: str | None = None,
+) -> None:
+    """Plans one forward, so that verify and write need nothing from the host.
+
+    Contract §3. Outputs change in place; nothing is read back to the host.
+
+    Args:
+        verify_plan_out (VerifyPlan): Receives the entries to verify.
+        write_plan_out (WritePlan): Receives the segments to write.
+        req_pool_indices (int64 [bs]): Request row of each request; row 0 is padding.
+        prefix_lens (int64 [bs]): Tokens of each request that are cached already.
+        extend_seq_lens (int64 [bs]): Tokens of each request that this forward adds.
+        req_to_token (int32 [table_rows, table_width]): Slot of every position of every request row.
+        swa_window_size (int): Positions that the sliding window keeps; 0 or less keeps all.
+        full_to_swa_index_mapping (int64 [mapping_len], optional): Slot in the sliding-window pool of every full slot, 0
+            where it was evicted; None: slots stay as they are.
+        verify_capacity (int): Entries that the verify plan holds.
+        req_to_verify_expected_tokens (int32 [token_rows, token_width], optional): Token history of every request row,
+            to check cached tokens against.
+        req_to_verify_expected_tokens_valid_lens (int64 [bs], optional): Columns of each request's history that hold its
+            own tokens; a recycled row has a stale tail behind them.
+        kv_token_id_vs_position_offset (int): Column of the history for position p is p plus this; speculative drafts
+            use 1.
+        workspace (int64 [>= MAX_PLAN_BATCH + 1], optional): Scratch for the verify offsets; allocated when missing, so
+            pass your own under graph capture.
+        backend (str, optional): 'triton' or 'reference'; chosen by KVCANARY_BACKEND or the device if None.
+
+    Raises:
+        CanaryError: KVC-002, KVC-003, KVC-004, KVC-005, KVC-006, KVC-007, KVC-008, KVC-009, KVC-010 for this operation,
+            and the rules on every tensor's dtype, rank, length, contiguity and device; all before anything is launched
+            or written.
+    """
+    validate(
+        "launch_canary_plan_kernels",
+        verify_plan_out=verify_plan_out,
+        write_plan_out=write_plan_out,
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        swa_window_size=swa_window_size,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_capacity=verify_capacity,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+        workspace=workspace,
+    )
+    if workspace is None:
+        workspace = torch.empty(
+            layout.MAX_PLAN_BATCH + 1, dtype=torch.int64, device=verify_plan_out.verify_slot_indices.device
+        )
+    if dispatch.use_triton(verify_plan_out.verify_slot_indices, backend):
+        plan_offsets.launch(
+            req_pool_indices=req_pool_indices,
+            prefix_lens=prefix_lens,
+            extend_seq_lens=extend_seq_lens,
+            req_to_token=req_to_token,
+            full_to_swa_index_mapping=full_to_swa_index_mapping,
+            out_verify_offsets_scratch=workspace,
+            out_write_offsets=write_plan_out.write_offsets,
+            out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
+            out_verify_num_valid=verify_plan_out.verify_num_valid,
+            out_verify_enable=verify_plan_out.enable,
+            out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
+            swa_window_size=swa_window_size,
+            verify_capacity=verify_capacity,
+        )
+        plan_entries.launch(
+            req_pool_indices=req_pool_indices,
+            prefix_lens=prefix_lens,
+            req_to_token=req_to_token,
+            full_to_swa_index_mapping=full_to_swa_index_mapping,
+            verify_offsets_scratch=workspace,
+            verify_enable=verify_plan_out.enable,
+            req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+            req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+            out_verify_slot_indices=verify_plan_out.verify_slot_indices,
+            out_verify_expected_tokens=verify_plan_out.verify_expected_tokens,
+            out_verify_expected_positions=verify_plan_out.verify_expected_positions,
+            out_verify_prev_slot_indices=verify_plan_out.verify_prev_slot_indices,
+            kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+            swa_window_size=swa_window_size,
+        )
+    else:
+        dispatch.refuse_capture("launch_canary_plan_kernels", verify_plan_out.verify_slot_indices)
+        plan_offsets.reference(
+            req_pool_indices=req_pool_indices,
+            prefix_lens=prefix_lens,
+            extend_seq_lens=extend_seq_lens,
+            req_to_token=req_to_token,
+            full_to_swa_index_mapping=full_to_swa_index_mapping,
+            out_verify_offsets_scratch=workspace,
+            out_write_offsets=write_plan_out.write_offsets,
+            out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
+            out_verify_num_valid=verify_plan_out.verify_num_valid,
+            out_verify_enable=verify_plan_out.enable,
+            out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
+            swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
+            verify_capacity=eager.scalar(verify_capacity, verify_plan_out.verify_slot_indices),
+        )
+        plan_entries.reference(
+            req_pool_indices=req_pool_indices,
+            prefix_lens=prefix_lens,
+            req_to_token=req_to_token,
+            full_to_swa_index_mapping=full_to_swa_index_mapping,
+            verify_offsets_scratch=workspace,
+            verify_enable=verify_plan_out.enable,
+            req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+            req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+            out_verify_slot_indices=verify_plan_out.verify_slot_indices,
+            out_verify_expected_tokens=verify_plan_out.verify_expected_tokens,
+            out_verify_expected_positions=verify_plan_out.verify_expected_positions,
+            out_verify_prev_slot_indices=verify_plan_out.verify_prev_slot_indices,
+            kv_token_id_vs_position_offset=eager.scalar(kv_token_id_vs_position_offset, verify_plan_out.verify_slot_indices),
+            swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
+        )
+
+
+def launch_canary_plan_kernels_torch_reference(
+    *,
+    verify_plan_out: structs.VerifyPlan,
+    write_plan_out: structs.WritePlan,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    swa_window_size: int,
+    full_to_swa_index_mapping: torch.Tensor | None = None,
+    verify_capacity: int,
+    req_to_verify_expected_tokens: torch.Tensor | None = None,
+    req_to_verify_expected_tokens_valid_lens: torch.Tensor | None = None,
+    kv_token_id_vs_position_offset: int,
+    workspace: torch.Tensor | None = None,
+) -> None:
+    """Plans one forward, so that verify and write need nothing from the host.
+
+    The reference: same arguments, same result, on any device. Contract §3.
+
+    Raises:
+        CanaryError: KVC-002, KVC-003, KVC-004, KVC-005, KVC-006, KVC-007, KVC-008, KVC-009, KVC-010 for this operation,
+            and the rules on every tensor's dtype, rank, length, contiguity and device; all before anything is launched
+            or written.
+    """
+    validate(
+        "launch_canary_plan_kernels_torch_reference",
+        verify_plan_out=verify_plan_out,
+        write_plan_out=write_plan_out,
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        swa_window_size=swa_window_size,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_capacity=verify_capacity,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+        workspace=workspace,
+    )
+    dispatch.refuse_capture("launch_canary_plan_kernels_torch_reference", verify_plan_out.verify_slot_indices)
+    if workspace is None:
+        workspace = torch.empty(
+            layout.MAX_PLAN_BATCH + 1, dtype=torch.int64, device=verify_plan_out.verify_slot_indices.device
+        )
+    plan_offsets.reference(
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        out_verify_offsets_scratch=workspace,
+        out_write_offsets=write_plan_out.write_offsets,
+        out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
+        out_verify_num_valid=verify_plan_out.verify_num_valid,
+        out_verify_enable=verify_plan_out.enable,
+        out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
+        swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
+        verify_capacity=eager.scalar(verify_capacity, verify_plan_out.verify_slot_indices),
+    )
+    plan_entries.reference(
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_offsets_scratch=workspace,
+        verify_enable=verify_plan_out.enable,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        out_verify_slot_indices=verify_plan_out.verify_slot_indices,
+        out_verify_expected_tokens=verify_plan_out.verify_expected_tokens,
+        out_verify_expected_positions=verify_plan_out.verify_expected_positions,
+        out_verify_prev_slot_indices=verify_plan_out.verify_prev_slot_indices,
+        kv_token_id_vs_position_offset=eager.scalar(kv_token_id_vs_position_offset, verify_plan_out.verify_slot_indices),
+        swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
+    )
+
+
+# --- Validation -------------------------------------------------------------------------------------------------------
+
+
+def validate(
+    op: str,
+    *,
+    verify_plan_out: structs.VerifyPlan,
+    write_plan_out: structs.WritePlan,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    swa_window_size: int,
+    full_to_swa_index_mapping: torch.Tensor | None,
+    verify_capacity: int,
+    req_to_verify_expected_tokens: torch.Tensor | None,
+    req_to_verify_expected_tokens_valid_lens: torch.Tensor | None,
+    kv_token_id_vs_position_offset: int,
+    workspace: torch.Tensor | None,
+) -> None:
+    """Checks metadata alone and raises the first rule broken; `op` is the public function called."""
+    checks.kind("verify_plan_out", verify_plan_out, structs.VerifyPlan)
+    checks.kind("write_plan_out", write_plan_out, structs.WritePlan)
+    tensors: checks.Tensors = [
+        ("verify_plan_out.verify_slot_indices", verify_plan_out.verify_slot_indices, torch.int64, 1),
+        ("verify_plan_out.verify_expected_tokens", verify_plan_out.verify_expected_tokens, torch.int64, 1),
+        ("verify_plan_out.verify_expected_positions", verify_plan_out.verify_expected_positions, torch.int64, 1),
+        ("verify_plan_out.verify_prev_slot_indices", verify_plan_out.verify_prev_slot_indices, torch.int64, 1),
+        ("verify_plan_out.verify_num_valid", verify_plan_out.verify_num_valid, torch.int32, 1),
+        ("verify_plan_out.enable", verify_plan_out.enable, torch.int32, 1),
+        ("write_plan_out.write_offsets", write_plan_out.write_offsets, torch.int64, 1),
+        ("write_plan_out.write_seed_slot_indices", write_plan_out.write_seed_slot_indices, torch.int64, 1),
+        ("write_plan_out.write_num_valid_reqs", write_plan_out.write_num_valid_reqs, torch.int32, 1),
+        ("req_pool_indices", req_pool_indices, torch.int64, 1),
+        ("prefix_lens", prefix_lens, torch.int64, 1),
+        ("extend_seq_lens", extend_seq_lens, torch.int64, 1),
+        ("req_to_token", req_to_token, torch.int32, 2),
+    ]
+    if full_to_swa_index_mapping is not None:
+        tensors.append(("full_to_swa_index_mapping", full_to_swa_index_mapping, torch.int64, 1))
+    if req_to_verify_expected_tokens is not None:
+        tensors.append(("req_to_verify_expected_tokens", req_to_verify_expected_tokens, torch.int32, 2))
+    if req_to_verify_expected_tokens_valid_lens is not None:
+        tensors.append(("req_to_verify_expected_tokens_valid_lens", req_to_verify_expected_tokens_valid_lens, torch.int64, 1))
+    if workspace is not None:
+        tensors.append(("workspace", workspace, torch.int64, 1))
+    checks.kinds(tensors)
+    checks.kind("swa_window_size", swa_window_size, int)
+    checks.kind("verify_capacity", verify_capacity, int)
+    checks.kind("kv_token_id_vs_position_offset", kv_token_id_vs_position_offset, int)
+    if swa_window_size > 0 and full_to_swa_index_mapping is None:
+        raise errors.CanaryValueError(
+            "KVC-002",
+            f"kv-canary: {op} requires full_to_swa_index_mapping when swa_window_size > 0",
+        )
+    named = "launch_plan_entries_kernel" if op == "launch_canary_plan_kernels" else op
+    if req_to_verify_expected_tokens is not None and req_to_verify_expected_tokens_valid_lens is None:
+        raise errors.CanaryValueError(
+            "KVC-003",
+            f"kv-canary: {named} requires req_to_verify_expected_tokens_valid_lens when "
+            "req_to_verify_expected_tokens is set",
+        )
+    verify_slot_indices_len = checks.size("verify_plan_out.verify_slot_indices", verify_plan_out.verify_slot_indices, 1, 0)
+    if verify_capacity != verify_slot_indices_len:
+        raise errors.CanaryValueError(
+            "KVC-004",
+            f"kv-canary: {op} verify_capacity={verify_capacity} does not match "
+            f"verify_plan_out.verify_slot_indices.shape[0]={verify_slot_indices_len}",
+        )
+    bs = checks.size("req_pool_indices", req_pool_indices, 1, 0)
+    if bs > layout.MAX_PLAN_BATCH:
+        raise errors.CanaryValueError(
+            "KVC-005",
+            f"kv-canary: launch_canary_plan_kernels supports at most bs={layout.MAX_PLAN_BATCH} reqs per launch, "
+            f"got bs={bs}. To raise the limit, set MAX_PLAN_BATCH in spec/constants.yaml and run kvcanary-gen "
+            "generate.",
+        )
+    write_offsets_len = checks.size("write_plan_out.write_offsets", write_plan_out.write_offsets, 1, 0)
+    if write_offsets_len <= 0:
+        raise errors.CanaryValueError(
+            "KVC-006",
+            f"kv-canary: write_offsets_len must be positive, got {write_offsets_len}",
+        )
+    if verify_capacity < 0:
+        raise errors.CanaryValueError(
+            "KVC-007",
+            f"kv-canary: verify_capacity must be non-negative, got {verify_capacity}",
+        )
+    write_seed_slot_indices_len = checks.size("write_plan_out.write_seed_slot_indices", write_plan_out.write_seed_slot_indices, 1, 0)
+    if write_offsets_len != write_seed_slot_indices_len + 1:
+        raise errors.CanaryValueError(
+            "KVC-008",
+            f"kv-canary: write_offsets_len must equal write_req_capacity + 1, got {write_offsets_len} and "
+            f"{write_seed_slot_indices_len}",
+        )
+    if bs > write_seed_slot_indices_len:
+        raise errors.CanaryValueError(
+            "KVC-009",
+            f"kv-canary: bs={bs} exceeds write_req_capacity={write_seed_slot_indices_len}",
+        )
+    if verify_capacity > layout.INT32_MAX:
+        raise errors.CanaryValueError(
+            "KVC-010",
+            f"kv-canary: verify_capacity must be at most {layout.INT32_MAX}, got {verify_capacity}",
+        )
+    checks.int64("swa_window_size", swa_window_size)
+    checks.int64("verify_capacity", verify_capacity)
+    checks.int64("kv_token_id_vs_position_offset", kv_token_id_vs_position_offset)
+    checks.dtypes(tensors)
+    checks.ranks(tensors)
+    checks.length(
+        "verify_plan_out.verify_expected_tokens",
+        verify_plan_out.verify_expected_tokens.shape[0],
+        verify_slot_indices_len,
+    )
+    checks.length(
+        "verify_plan_out.verify_expected_positions",
+        verify_plan_out.verify_expected_positions.shape[0],
+        verify_slot_indices_len,
+    )
+    checks.length(
+        "verify_plan_out.verify_prev_slot_indices",
+        verify_plan_out.verify_prev_slot_indices.shape[0],
+        verify_slot_indices_len,
+    )
+    checks.length("verify_plan_out.verify_num_valid", verify_plan_out.verify_num_valid.shape[0], 1)
+    checks.length("verify_plan_out.enable", verify_plan_out.enable.shape[0], 1)
+    checks.length(
+        "write_plan_out.write_offsets", write_plan_out.write_offsets.shape[0], write_seed_slot_indices_len + 1
+    )
+    checks.length("write_plan_out.write_num_valid_reqs", write_plan_out.write_num_valid_reqs.shape[0], 1)
+    checks.length("prefix_lens", prefix_lens.shape[0], bs)
+    checks.length("extend_seq_lens", extend_seq_lens.shape[0], bs)
+    if req_to_verify_expected_tokens_valid_lens is not None:
+        checks.length("req_to_verify_expected_tokens_valid_lens", req_to_verify_expected_tokens_valid_lens.shape[0], bs)
+    if workspace is not None:
+        checks.at_least("workspace", workspace.shape[0], layout.MAX_PLAN_BATCH + 1)
+    checks.contiguous(tensors)
+    checks.devices(tensors)

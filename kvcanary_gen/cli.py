@@ -1,0 +1,81 @@
+"""The command line of the generator."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvcanary_gen.commands.check import check
+from kvcanary_gen.commands.common import DEFAULT_SPEC, INTERRUPTED, guarded, quiet_exit
+from kvcanary_gen.commands.compile import compile_kernels
+from kvcanary_gen.commands.explain import explain
+from kvcanary_gen.commands.generate import generate
+from kvcanary_gen.commands.lint import lint
+from kvcanary_gen.commands.schema import schema
+
+# Help and usage errors are framed and coloured on a terminal alone; in a log they are plain lines.
+_FRAMED = sys.stdout.isatty() and sys.stderr.isatty()
+
+app = typer.Typer(
+    name="kvcanary-gen",
+    help="Writes the canary's kernels, references, validators and reference pages from the spec, and proves that they agree.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich" if _FRAMED else None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for _name, _command in (
+    ("generate", generate),
+    ("check", check),
+    ("lint", lint),
+    ("schema", schema),
+    ("explain", explain),
+    ("compile", compile_kernels),
+):
+    app.command(_name)(guarded(_command))
+
+
+def _version() -> str:
+    """Version of the installed distribution, else that of the spec in the working directory."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("kvcanary")
+    except PackageNotFoundError:
+        from kvcanary_gen.diagnostics import SpecError
+        from kvcanary_gen.load import load_document
+
+        try:
+            return load_document(Path.cwd() / DEFAULT_SPEC).header.version
+        except SpecError:
+            return "of unknown version"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"kvcanary-gen {_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run() -> None:
+    """Runs the command line of this process."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        quiet_exit()

@@ -1,0 +1,238 @@
+"""Host-side rules as Python source: validators that look at metadata alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, invoke, operator, statement
+from kvcanary_gen.expr.nodes import (
+    Binary,
+    Call,
+    Compare,
+    Const,
+    Length,
+    Logic,
+    Node,
+    Present,
+    Select,
+    Type,
+    Unary,
+    Var,
+)
+from kvcanary_gen.ir import InvariantIR, MessagePart, Program
+from kvcanary_gen.surface import BoundRule, Surface
+
+EXCEPTIONS = {
+    "ValueError": "CanaryValueError",
+    "TypeError": "CanaryTypeError",
+    "RuntimeError": "CanaryRuntimeError",
+    "NotImplementedError": "CanaryNotImplementedError",
+}
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_TORCH_DTYPES = {"int32": "torch.int32", "int64": "torch.int64", "uint64": "torch.uint64", "uint8": "torch.uint8"}
+
+
+def negate(node: Node) -> Node:
+    """The opposite of a rule, written the way a person would."""
+    if isinstance(node, Compare):
+        return Compare(Type.BOOL, _OPPOSITE[node.op], node.left, node.right)  # type: ignore[arg-type]
+    if isinstance(node, Logic):
+        return Logic(Type.BOOL, "or" if node.op == "and" else "and", tuple(negate(item) for item in node.items))
+    if isinstance(node, Present):
+        return Present(Type.BOOL, node.name, not node.negated)
+    if isinstance(node, Unary) and node.op == "not":
+        return node.operand
+    return Unary(Type.BOOL, "not", node)
+
+
+def python_string(text: str) -> str:
+    """A double-quoted literal."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+@dataclass
+class ValidatorEmitter:
+    """Emits `validate` of one public function."""
+
+    program: Program
+    surface: Surface
+    lines: list[str] = field(default_factory=list)
+    sizes: dict[tuple[str, int], str] = field(default_factory=dict)
+    uses: set[str] = field(default_factory=set)
+
+    def emit(self) -> list[str]:
+        """Statements of the function body, in the order in which rules are checked."""
+        self._structs()
+        self._table()
+        done: set[str] = set()
+        for invariant in self.program.invariants:
+            if invariant.kind == "rule":
+                for rule in self.surface.rules:
+                    if rule.invariant is invariant:
+                        self._rule(rule)
+            elif invariant.kind not in done:
+                done.add(invariant.kind)
+                self._implied(invariant)
+        return self.lines
+
+    # --- implied rules ------------------------------------------------------------------------------------------
+
+    def _structs(self) -> None:
+        for name, struct, _ in self.surface.structs:
+            self._line(f'checks.kind("{name}", {name}, structs.{struct.name})')
+
+    def _table(self) -> None:
+        """The tensors of the call, as the checks take them: (name, tensor, dtype, rank)."""
+        self._line("tensors: checks.Tensors = [")
+        for tensor in self.surface.tensors:
+            if not tensor.optional:
+                self._line(f"    {self._row(tensor.path)},")
+        self._line("]")
+        for tensor in self.surface.tensors:
+            if tensor.optional:
+                self._line(f"if {tensor.path} is not None:")
+                self._line(f"    tensors.append({self._row(tensor.path)})")
+
+    def _row(self, path: str) -> str:
+        tensor = self.surface.tensor(path)
+        return f'("{path}", {path}, {_TORCH_DTYPES[tensor.dtype]}, {len(tensor.shape)})'
+
+    def _implied(self, invariant: InvariantIR) -> None:
+        if invariant.kind == "kind":
+            self._line("checks.kinds(tensors)")
+            for scalar in self.surface.scalars:
+                self._line(f'checks.kind("{scalar.name}", {scalar.name}, int)')
+        elif invariant.kind == "scalar":
+            for scalar in self.surface.scalars:
+                self._line(f'checks.int64("{scalar.name}", {scalar.name})')
+        elif invariant.kind in ("dtype", "rank", "contiguous", "device"):
+            names = {"dtype": "dtypes", "rank": "ranks", "contiguous": "contiguous", "device": "devices"}
+            self._line(f"checks.{names[invariant.kind]}(tensors)")
+        elif invariant.kind == "length":
+            for rule in self.surface.lengths:
+                self._length(rule.path, rule.axis, rule.want, rule.at_least)
+
+    def _length(self, path: str, axis: int, want: Node, at_least: bool) -> None:
+        tensor = self.surface.tensor(path)
+        self._declare(want)
+        name = path if axis == 0 else f"{path}.shape[{axis}]"
+        check = "at_least" if at_least else "length"
+        indent = ""
+        if tensor.optional:
+            self._line(f"if {path} is not None:")
+            indent = "    "
+        call = invoke(f"checks.{check}", python_string(name), f"{path}.shape[{axis}]", self.value(want))
+        self.lines += statement("", call, 4 + len(indent))
+
+    # --- explicit rules -----------------------------------------------------------------------------------------
+
+    def _rule(self, rule: BoundRule) -> None:
+        self._declare(rule.rule)
+        for part in rule.message:
+            if part.value is not None:
+                self._declare(part.value)
+        who = "op"
+        if rule.invariant.named not in (None, self.surface.launcher) and any(p.text == "op" for p in rule.message):
+            who = "named"
+            named = python_string(str(rule.invariant.named))
+            self._line(f'named = {named} if op == "{self.surface.launcher}" else op')
+        self.lines += statement("if ", self.value(negate(rule.rule)), 4, ":")
+        text = self.message(rule.invariant, rule.message, {"op": who})
+        self.raise_(rule.invariant, text, 8)
+
+    def raise_(self, invariant: InvariantIR, text: str, indent: int) -> None:
+        exception = f"errors.{EXCEPTIONS[invariant.raises]}"
+        line = f'{" " * indent}raise {exception}("{invariant.id}", {text})'
+        if len(line) <= 120:
+            self.lines.append(line)
+            return
+        self.lines.append(f"{' ' * indent}raise {exception}(")
+        self.lines.append(f'{" " * (indent + 4)}"{invariant.id}",')
+        self.lines += [f"{' ' * (indent + 4)}{piece}" for piece in split_string(text, 114 - indent)]
+        self.lines[-1] += ","
+        self.lines.append(f"{' ' * indent})")
+
+    def message(self, invariant: InvariantIR, parts: tuple[MessagePart, ...], words: dict[str, str]) -> str:
+        """The message as an f-string (or a plain one where nothing varies)."""
+        body = self.program.header.message_prefix
+        varies = False
+        for part in parts:
+            if part.reserved:
+                body += "{" + words[part.text] + "}"
+                varies = True
+            elif part.value is not None:
+                body += "{" + self.value(part.value).flat() + "}"
+                varies = True
+            else:
+                body += part.text.replace("{", "{{").replace("}", "}}")
+        literal = python_string(body)
+        return f"f{literal}" if varies else literal
+
+    # --- expressions --------------------------------------------------------------------------------------------
+
+    def _line(self, text: str) -> None:
+        self.lines.append(f"    {text}")
+
+    def _declare(self, node: Node) -> None:
+        """Reads the lengths that `node` speaks of, checking the rank first, as there is no length without it."""
+        for part in node.walk():
+            if not isinstance(part, Length) or (part.name, part.axis) in self.sizes:
+                continue
+            tensor = self.surface.tensor(part.name)
+            name = self._size_name(part)
+            self.sizes[part.name, part.axis] = name
+            call = f'checks.size("{part.name}", {part.name}, {len(tensor.shape)}, {part.axis})'
+            self._line(f"{name} = {call}")
+
+    def _size_name(self, length: Length) -> str:
+        for name, place in self.surface.dims.items():
+            taken = {a.name for a in self.surface.arguments}
+            if place == (length.name, length.axis) and "." not in name and name not in taken:
+                return name
+        base = length.name.rpartition(".")[2]
+        return f"{base}_len" if length.axis == 0 else f"{base}_len_{length.axis}"
+
+    def value(self, node: Node) -> Code:
+        if isinstance(node, Const):
+            if node.name is not None:
+                self.uses.add("layout")
+                return Atom(f"layout.{node.name}")
+            return Atom(("True" if node.value else "False") if node.type is Type.BOOL else str(node.value))
+        if isinstance(node, Length):
+            return Atom(self.sizes[node.name, node.axis])
+        if isinstance(node, Var):
+            return Atom(node.name)
+        if isinstance(node, Present):
+            return Operator("is" if node.negated else "is not", (Atom(node.name), Atom("None")))
+        if isinstance(node, Unary):
+            return Prefix(node.op, self.value(node.operand))
+        if isinstance(node, (Binary, Compare)):
+            return operator(node.op, self.value(node.left), self.value(node.right))
+        if isinstance(node, Logic):
+            return operator(node.op, *(self.value(item) for item in node.items))
+        if isinstance(node, Select):
+            return Ternary(self.value(node.then), self.value(node.condition), self.value(node.other))
+        assert isinstance(node, Call), node
+        if node.function == "clamp":
+            value, low, high = (self.value(arg) for arg in node.args)
+            return invoke("min", invoke("max", value, low), high)
+        if node.function in ("u64", "i64"):
+            return self.value(node.args[0])
+        return invoke(node.function, *(self.value(arg) for arg in node.args))
+
+
+def split_string(literal: str, width: int) -> list[str]:
+    """A long literal as adjacent ones, cut at blanks outside placeholders."""
+    prefix = "f" if literal.startswith("f") else ""
+    body = literal[len(prefix) + 1 : -1]
+    pieces: list[str] = []
+    while len(body) + len(prefix) + 2 > width:
+        cut = width - len(prefix) - 3
+        while cut > 0 and not (body[cut - 1] == " " and body[:cut].count("{") == body[:cut].count("}")):
+            cut -= 1
+        if cut == 0:
+            break
+        pieces.append(body[:cut])
+        body = body[cut:]
+    pieces.append(body)
+    return [f'{prefix if "{" in piece else ""}"{piece}"' for piece in pieces]

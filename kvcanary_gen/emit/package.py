@@ -1,0 +1,180 @@
+"""The whole package as text: path below `generated/` to content."""
+
+from __future__ import annotations
+
+import itertools
+import string
+
+from kvcanary_gen.emit import torch_kernel, triton_kernel
+from kvcanary_gen.emit.frames import render
+from kvcanary_gen.emit.host import EXCEPTIONS, ValidatorEmitter, python_string
+from kvcanary_gen.emit.ops import OpEmitter
+from kvcanary_gen.emit.python_functions import PythonBlock, emit_python_function
+from kvcanary_gen.emit.structs import emit_structs
+from kvcanary_gen.ir import Program, TensorArg
+from kvcanary_gen.schema.data import TagFamily
+from kvcanary_gen.surface import Surface, surfaces
+
+TAG_SWEEP = "periodic"
+
+
+def all_tensors(program: Program) -> dict[str, TensorArg]:
+    """Every tensor argument by name, optional where any kernel takes it so."""
+    found: dict[str, TensorArg] = {}
+    for kernel in program.kernels.values():
+        for name, arg in kernel.tensors.items():
+            if name not in found or arg.optional:
+                found[name] = arg
+    return found
+
+
+def build_package(program: Program) -> dict[str, str]:
+    """Every file of the package. Deterministic: the same spec gives the same bytes."""
+    package = program.header.package
+    views = surfaces(program)
+    tensors = all_tensors(program)
+    sizes = triton_kernel.function_sizes(program, tensors)
+    files = {
+        "__init__.py": _init(program, views),
+        "py.typed": "",
+        "layout.py": _layout(program),
+        "structs.py": emit_structs(program),
+        "errors.py": _errors(program),
+        "hashing.py": _hashing(program),
+        "core/__init__.py": '"""What operations share: dispatch, checks, and the language\'s own functions."""\n',
+        "core/lang.py": render("lang.py.j2"),
+        "core/eager.py": render("eager.py.j2"),
+        "core/checks.py": render("checks.py.j2", **_implied(program)),
+        "core/dispatch.py": render("dispatch.py.j2", **_implied(program)),
+        "core/device.py": _device(program, tensors, sizes),
+        "core/functions.py": _functions(program, tensors),
+        "ops/__init__.py": '"""One room an operation: contract, validator, Triton kernel, launcher and reference."""\n',
+    }
+    for name, surface in views.items():
+        emitter = OpEmitter(program, surface, sizes)
+        files[f"ops/{name}.py"] = emitter.emit(program.kernels.get(name), program.operations.get(name))
+    return {f"{package}/{path}": text for path, text in files.items()}
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def _implied(program: Program) -> dict[str, dict[str, str]]:
+    """Exception, id and text of every implied rule, with the words of its message as variables."""
+    emitter = ValidatorEmitter(program, next(iter(surfaces(program).values())))
+    found: dict[str, dict[str, str]] = {}
+    for invariant in program.invariants:
+        if invariant.kind != "rule":
+            words = {part.text: part.text for part in invariant.message if part.reserved}
+            found[invariant.kind] = {
+                "id": invariant.id,
+                "exception": f"errors.{EXCEPTIONS[invariant.raises]}",
+                "text": emitter.message(invariant, invariant.message, words),
+            }
+    return found
+
+
+def _errors(program: Program) -> str:
+    bases = sorted({invariant.raises for invariant in program.invariants})
+    fixes = []
+    for invariant in program.invariants:
+        line = f"    {python_string(invariant.id)}: {python_string(invariant.fix)},"
+        if len(line) > 120:
+            line = f"    {python_string(invariant.id)}: (\n        {python_string(invariant.fix)}\n    ),"
+        fixes.append(line)
+    return render(
+        "errors.py.j2",
+        package=program.header.package,
+        example=program.invariants[0].id,
+        exceptions=[(EXCEPTIONS[base], base) for base in bases],
+        fixes=fixes,
+    )
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def tag_axes(program: Program, family: TagFamily) -> dict[str, dict[str, str]]:
+    """Axis values of every tag: tag name to axis name to value."""
+    fields = [field for _, field, _, _ in string.Formatter().parse(family.name) if field is not None]
+    found: dict[str, dict[str, str]] = {}
+    for values in itertools.product(*(program.axes[field].values for field in fields)):
+        chosen = dict(zip(fields, values, strict=True))
+        found[family.name.format(**chosen)] = chosen
+    return found
+
+
+def _layout(program: Program) -> str:
+    families = []
+    for name, family in program.tags.items():
+        axes = tag_axes(program, family)
+        stages = program.axes["stage"].values if "stage" in program.axes else {}
+        sweeps = [t for t in family.numbers if stages and stages[axes[t].get("stage", "")].when == TAG_SWEEP]
+        families.append({"name": name, "doc": family.doc, "numbers": family.numbers, "axes": axes, "sweeps": sweeps})
+    return render(
+        "layout.py.j2",
+        version=program.header.version,
+        constants=program.constants,
+        layouts=program.layouts,
+        enums=program.enums,
+        families=families,
+        hexadecimal=lambda value: f"0x{value:X}" if value > 0xFFFF else str(value),
+    )
+
+
+def _hashing(program: Program) -> str:
+    block = PythonBlock()
+    functions = [emit_python_function(f, block) for f in program.functions.values() if f.public]
+    names = sorted(name for name in program.constants if any(name in text for text in functions))
+    imports = [f"from .layout import {', '.join(names)}", ""] if names and block.layout else []
+    if block.signed:
+        functions.insert(0, _INT64_FUNCTION)
+    return render("hashing.py.j2", functions=functions, imports=imports)
+
+
+_INT64_FUNCTION = '''def _int64(value: int) -> int:
+    """The 64 low bits as a signed integer."""
+    value &= _UINT64
+    return value - (1 << 64) if value >> 63 else value'''
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+
+def _device(program: Program, tensors: dict[str, TensorArg], sizes: dict[str, triton_kernel.Sizes]) -> str:
+    functions = ["\n".join(triton_kernel.emit_function(program, f, tensors, sizes)) for f in program.functions.values()]
+    return render(
+        "device.py.j2", constants=program.constants, functions=functions, lang=any("lang." in f for f in functions)
+    )
+
+
+def _functions(program: Program, tensors: dict[str, TensorArg]) -> str:
+    functions = ["\n".join(torch_kernel.emit_function(program, f, tensors)) for f in program.functions.values()]
+    text = "\n".join(functions)
+    imports = ["from .. import layout"] if "layout." in text else []
+    imports += ["from . import eager"] if "eager." in text else []
+    return render("functions.py.j2", functions=functions, imports=imports)
+
+
+# --- exports ----------------------------------------------------------------------------------------------------------
+
+
+def _init(program: Program, views: dict[str, Surface]) -> str:
+    layout = list(program.constants)
+    for name, record in program.layouts.items():
+        layout += [f"{record.prefix}_{field.upper()}" for field in record.fields]
+        layout += [f"{name.upper()}_BYTES", f"{name.upper()}_NUM_FIELDS"]
+    layout += [*program.enums, *program.tags]
+    modules: dict[str, list[str]] = {
+        ".errors": ["CanaryError", *(EXCEPTIONS[b] for b in {i.raises for i in program.invariants})],
+        ".hashing": [function.name for function in program.functions.values() if function.public],
+        ".layout": layout + (["is_sweep_tag"] if program.tags else []),
+        ".structs": list(program.structs),
+    }
+    for name, surface in views.items():
+        modules[f".ops.{name}"] = [surface.launcher, surface.reference]
+    imports = [(module, sorted(names)) for module, names in sorted(modules.items()) if names]
+    exported = sorted(name for _, names in imports for name in names)
+    return render(
+        "init.py.j2", doc=program.header.doc, imports=imports, exported=exported, sweep=bool(program.tags)
+    )

@@ -1,0 +1,146 @@
+"""Whole kernels and functions as vectorised torch."""
+
+from __future__ import annotations
+
+from kvcanary_gen.emit.code import Atom, Code, invoke, method, statement
+from kvcanary_gen.emit.torch_expr import TorchBlock, function_context
+from kvcanary_gen.expr.nodes import Const, Node, Select, Var, is_static
+from kvcanary_gen.expr.schedule import segment_schedule
+from kvcanary_gen.ir import (
+    FlatDomain,
+    FunctionIR,
+    KernelIR,
+    Program,
+    ScanDomain,
+    SegmentDomain,
+    StoreIR,
+    TensorArg,
+)
+
+
+def emit_function(program: Program, function: FunctionIR, tensors: dict[str, TensorArg]) -> list[str]:
+    """A spec function over tensors; sizes are Python integers."""
+    taken = {name for name, _ in (*function.params, *function.lets)}
+    block = TorchBlock(tensors=tensors, functions=program.functions, prefix="", taken=taken)
+    for name, node in function.lets:
+        block.assign(name, node)
+    _return(block, function.value)
+    context = function_context(function, program.functions)
+    optional = {name for name in context.tensors if tensors[name].optional}
+    params = [f"{name}: torch.Tensor" for name, _ in function.params]
+    params += [f"{name}: torch.Tensor{' | None' if name in optional else ''}" for name in context.tensors]
+    params += [f"{name}: torch.Tensor" for name in context.scalars]
+    params += [f"{name}: int" for name in context.sizes]
+    head = statement("", invoke(f"def {function.name}", *params), 0, " -> torch.Tensor:")
+    return [*head, f'    """{function.doc}"""', *block.lines]
+
+
+def _return(block: TorchBlock, node: Node) -> None:
+    if isinstance(node, Select) and is_static(node.condition):
+        block.text(f"if {block.static(node.condition).flat()}:")
+        with block.indented():
+            _return(block, node.then)
+        _return(block, node.other)
+        return
+    block.write("return ", block.tensor(node))
+
+
+class ReferenceEmitter:
+    """Emits the body of one kernel's reference."""
+
+    def __init__(self, program: Program, kernel: KernelIR) -> None:
+        self.kernel = kernel
+        taken = {*kernel.tensors, *dict(kernel.lets), *kernel.dims, *(s.name for s in kernel.scalars), "segments"}
+        taken |= {offsets.total for offsets in kernel.offsets}
+        self.block = TorchBlock(tensors=kernel.tensors, functions=program.functions, taken=taken)
+
+    def emit(self) -> list[str]:
+        """The function `reference`; scalars arrive as 0-d tensors, so that their arithmetic wraps."""
+        kernel, domain = self.kernel, self.kernel.domain
+        if domain.when is not None:
+            self.block.write("if not bool(", self.block.value(domain.when), "):")
+            self.block.text("    return")
+        if isinstance(domain, FlatDomain):
+            self._flat(domain)
+        elif isinstance(domain, ScanDomain):
+            self._scan(domain)
+        else:
+            self._segments(domain)
+        params = [f"    {arg.name}: torch.Tensor{' | None' if arg.optional else ''}," for arg in kernel.inputs]
+        params += [f"    {arg.name}: torch.Tensor," for arg in (*kernel.outputs, *kernel.scalars)]
+        sizes = [f"    {name} = {self._size(name)}" for name in self.block.sizes]
+        doc = '    """The kernel in vectorised torch, on any device; scalars are 0-d tensors, so that they wrap."""'
+        return ["def reference(", "    *,", *params, ") -> None:", doc, *sizes, *self.block.lines]
+
+    def _size(self, name: str) -> str:
+        tensor, axis = self.kernel.dims[name]
+        size = f"{tensor}.shape[{axis}]"
+        return f"{size} if {tensor} is not None else 0" if self.kernel.tensors[tensor].optional else size
+
+    def _arange(self, name: str, count: Code) -> None:
+        like = (*self.kernel.inputs, *self.kernel.outputs)[0].name
+        self.block.write(f"{name} = ", invoke("torch.arange", count, device=f"{like}.device"))
+
+    def _lets(self) -> None:
+        for name, node in self.kernel.lets:
+            self.block.assign(name, node)
+
+    def _store(self, store: StoreIR, unique: str) -> None:
+        self.block.reads[store.tensor] = None
+        value: Code
+        if isinstance(store.value, (Const, Var)):
+            value = self.block.value(store.value)
+        else:
+            name = store.tensor.removeprefix("out_")
+            value = Atom(self.block.fresh(name if name != store.tensor else "value"))
+            self.block.assign(value.flat(), store.value)
+        indices = [self.block.value(index) for index in store.indices]
+        places = ", ".join(index.flat() for index in indices) + ("," if len(indices) == 1 else "")
+        keywords: dict[str, Code | str] = {"unique": unique}
+        self.block.write("", invoke("eager.store", store.tensor, f"({places})", value, **keywords))
+
+    def _flat(self, domain: FlatDomain) -> None:
+        count = self.block.value(domain.count)
+        if domain.bound != domain.count:
+            count = invoke("min", invoke("int", count), self.block.value(domain.bound))
+        self._arange(domain.index, count if self.block.is_number(domain.count) else invoke("max", count, "0"))
+        self._lets()
+        for store in self.kernel.stores:
+            self._store(store, str(_is_index(store, domain.index)))
+
+    def _segments(self, domain: SegmentDomain) -> None:
+        count, limit = self._number(domain.count), self._number(domain.limit)
+        self.block.reads[domain.segments] = None
+        self.block.write("segments = ", invoke("eager.segments", domain.segments, count, limit))
+        names = f"{domain.owner}, {domain.within}, {domain.index}"
+        self.block.text(f"{names} = segments.owner, segments.within, segments.index")
+        self._lets()
+        by_index = segment_schedule(domain, self.kernel.stores, self.kernel.lets) == "by_index"
+        for store in self.kernel.stores:
+            self._store(store, "segments.disjoint" if by_index else "False")
+
+    def _number(self, node: Node) -> Code:
+        """A count that the host knows, as a Python integer."""
+        code = self.block.value(node)
+        return code if self.block.is_number(node) else invoke("int", code)
+
+    def _scan(self, domain: ScanDomain) -> None:
+        self._arange(domain.index, self._number(domain.count))
+        self._lets()
+        for offsets in self.kernel.offsets:
+            name = f"{offsets.tensor.removeprefix('out_')}_ends"
+            summand = method(self.block.tensor(offsets.sum), "expand_as", domain.index)
+            self.block.write(f"{name} = ", invoke("eager.running_sum", summand))
+            keywords: dict[str, Code | str] = {} if offsets.rest is None else {"rest": str(offsets.rest)}
+            self.block.write("", invoke("eager.store_offsets", offsets.tensor, name, **keywords))
+            self.block.write(f"{offsets.total} = ", invoke("eager.total", name))
+        for store in self.kernel.stores:
+            self._store(store, str(_is_index(store, domain.index)))
+        for store in self.kernel.finals:
+            self._store(store, "True")
+
+
+def _is_index(store: StoreIR, index: str) -> bool:
+    return len(store.indices) == 1 and isinstance(store.indices[0], Var) and store.indices[0].name == index
+
+

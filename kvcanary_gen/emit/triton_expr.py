@@ -1,0 +1,287 @@
+"""Expressions as Triton source: vectors of int64, uint64 and bool under a mask.
+
+Written apart from the torch emitter and the interpreter, so that a mistake in one shows against the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, invoke, method, operator
+from kvcanary_gen.emit.proof import Facts
+from kvcanary_gen.emit.writer import Writer
+from kvcanary_gen.expr.nodes import (
+    Binary,
+    Call,
+    Compare,
+    Const,
+    Load,
+    Logic,
+    Node,
+    Present,
+    Select,
+    Type,
+    Unary,
+    Var,
+    is_static,
+    loads,
+)
+from kvcanary_gen.ir import AxisLength, FunctionIR, TensorArg
+
+TRUE = Atom("True")
+
+# Longer loads, and those with checks of their own, get a line and a name.
+MAX_INLINE_LOAD = 88
+
+
+def flag_name(tensor: str) -> str:
+    """The compile-time flag that says whether an optional tensor was given."""
+    return f"HAS_{tensor.upper()}"
+
+
+def pointer_name(tensor: str) -> str:
+    return f"{tensor}_ptr"
+
+
+def size_name(tensor: TensorArg, axis: int) -> str:
+    """Name of the runtime argument that holds an axis length."""
+    dim = tensor.shape[axis].dim
+    return dim if dim is not None else f"{tensor.name}_len" if axis == 0 else f"{tensor.name}_len_{axis}"
+
+
+def touches_memory(node: Node, functions: dict[str, FunctionIR]) -> bool:
+    """Whether evaluating `node` loads anything."""
+    if any(loads(node)):
+        return True
+    return any(
+        isinstance(part, Call) and not part.builtin and bool(functions[part.function].tensors) for part in node.walk()
+    )
+
+
+@dataclass
+class Needs:
+    """What emitted code reads besides its own variables; becomes its parameters."""
+
+    pointers: dict[str, None] = field(default_factory=dict)
+    sizes: dict[str, tuple[str, int] | None] = field(default_factory=dict)
+    scalars: dict[str, None] = field(default_factory=dict)
+    flags: dict[str, None] = field(default_factory=dict)
+
+    def function(self, function: FunctionIR, sizes: dict[str, tuple[str, int] | None]) -> None:
+        self.pointers.update(dict.fromkeys(function.tensors))
+        self.scalars.update(dict.fromkeys(function.scalars))
+        self.flags.update(dict.fromkeys(function.presence))
+        self.sizes.update(sizes)
+
+
+@dataclass(kw_only=True)
+class Block(Writer):
+    """Statements being written, and the state that expressions in them share."""
+
+    tensors: dict[str, TensorArg]
+    functions: dict[str, FunctionIR]
+    function_sizes: dict[str, dict[str, tuple[str, int] | None]]
+    facts: Facts
+    needs: Needs = field(default_factory=Needs)
+    prefix: str = "device."
+
+    # --- statements ---------------------------------------------------------------------------------------------
+
+    def assign(self, name: str, node: Node, mask: Code) -> None:
+        """`name = node`, with compile-time choices as `if` statements."""
+        if isinstance(node, Select) and is_static(node.condition):
+            self.text(f"if {self.static(node.condition).flat()}:")
+            with self.indented():
+                self.assign(name, node.then, mask)
+            self.text("else:")
+            with self.indented():
+                self.assign(name, node.other, mask)
+            return
+        self.write(f"{name} = ", self.value(node, mask))
+
+    def named(self, node: Node, mask: Code, name: str) -> Code:
+        """The value of `node` as a name or number, assigned to a new variable where it is more."""
+        if isinstance(node, (Const, Var)):
+            return self.value(node, mask)
+        variable = self.fresh(name)
+        self.assign(variable, node, mask)
+        return Atom(variable)
+
+    # --- expressions --------------------------------------------------------------------------------------------
+
+    def static(self, node: Node) -> Code:
+        """A presence test over compile-time flags."""
+        if isinstance(node, Present):
+            self.needs.flags[node.name] = None
+            return Prefix("not", Atom(flag_name(node.name))) if node.negated else Atom(flag_name(node.name))
+        if isinstance(node, Logic):
+            return operator(node.op, *(self.static(item) for item in node.items))
+        assert isinstance(node, Unary)
+        return Prefix("not", self.static(node.operand))
+
+    def value(self, node: Node, mask: Code) -> Code:
+        """Code of `node`; loads in it happen where `mask` holds."""
+        if isinstance(node, Const):
+            return self._constant(node)
+        if isinstance(node, Var):
+            return self._variable(node)
+        if isinstance(node, Load):
+            return self._load(node, mask)
+        if isinstance(node, Unary):
+            return self._unary(node, mask)
+        if isinstance(node, Binary):
+            return self._binary(node, mask)
+        if isinstance(node, Compare):
+            return Operator(node.op, (self.value(node.left, mask), self.value(node.right, mask)))
+        if isinstance(node, Logic):
+            return self._logic(node, mask)
+        if isinstance(node, Select):
+            return self._select(node, mask)
+        assert isinstance(node, Call), node
+        return self._builtin(node, mask) if node.builtin else self._function(node, mask)
+
+    def _constant(self, node: Const) -> Code:
+        if node.name is not None:
+            return Atom(f"{self.prefix}{node.name}")
+        if node.type is Type.BOOL:
+            return Atom("True" if node.value else "False")
+        return Atom(f"0x{node.value:X}" if node.type is Type.UINT and node.value > 0xFFFF else str(node.value))
+
+    def _variable(self, node: Var) -> Code:
+        if node.kind == "scalar":
+            self.needs.scalars[node.name] = None
+        elif node.kind == "dim":
+            self.needs.sizes.setdefault(node.name, None)
+        return Atom(node.name)
+
+    def _load(self, node: Load, mask: Code) -> Code:
+        tensor = self.tensors[node.tensor]
+        offset, inside = self.address(tensor, node.indices, mask)
+        place = operator("+", pointer_name(tensor.name), offset) if offset is not None else Atom(pointer_name(tensor.name))
+        uniform = all(isinstance(index, Const) for index in node.indices)
+        guard = conjunction(inside if uniform else [mask, *inside])
+        loaded = (
+            invoke("tl.load", place)
+            if guard == TRUE
+            else invoke("tl.load", place, mask=guard, other=str(tensor.outside))
+        )
+        code = loaded if tensor.dtype in ("int64", "uint64") else method(loaded, "to", "tl.int64")
+        if not inside and len(code.flat()) <= MAX_INLINE_LOAD:
+            return code
+        name = self.fresh(f"{tensor.name}_value")
+        self.write(f"{name} = ", code)
+        return Atom(name)
+
+    def address(
+        self, tensor: TensorArg, indices: tuple[Node, ...], mask: Code
+    ) -> tuple[Code | None, list[Code]]:
+        """Offset of an element (None for the first), and the bounds checks that its indices still need."""
+        self.needs.pointers[tensor.name] = None
+        offset: Code | None = None
+        inside: list[Code] = []
+        for axis, index in enumerate(indices):
+            checks = self._open_bounds(index, tensor.shape[axis])
+            code = self._index(index, tensor, axis, mask, bool(checks))
+            for bound in checks:
+                self._size(tensor, axis, bound == "<")
+                limit = size_name(tensor, axis) if bound == "<" else "0"
+                inside.append(Operator(bound, (code, Atom(limit))))
+            if axis > 0:
+                self._size(tensor, axis, True)
+            row = None if offset is None else operator("*", offset, size_name(tensor, axis))
+            zero = isinstance(index, Const) and index.value == 0 and index.name is None
+            offset = row if zero and row is not None else None if zero else code if row is None else operator("+", row, code)
+        return offset, inside
+
+    def _size(self, tensor: TensorArg, axis: int, needed: bool) -> None:
+        if needed:
+            self.needs.sizes[size_name(tensor, axis)] = (tensor.name, axis)
+
+    def _index(self, index: Node, tensor: TensorArg, axis: int, mask: Code, checked: bool) -> Code:
+        """An index as code; named where it stands in the address and in a check."""
+        if not checked and not any(isinstance(part, Select) for part in index.walk()):
+            return self.value(index, mask)
+        words = {1: ["index"], 2: ["row", "column"]}.get(len(tensor.shape), [])
+        word = words[axis] if words else f"index_{axis}"
+        return self.named(index, mask, f"{tensor.name.removeprefix('out_')}_{word}" if len(words) != 2 else word)
+
+    def _open_bounds(self, index: Node, axis: AxisLength) -> list[str]:
+        """Comparisons that are not proven: '>=' with 0, '<' with the length."""
+        found = [] if self.facts.not_negative(index) else [">="]
+        return found if self.facts.below(index, axis) else [*found, "<"]
+
+    def _unary(self, node: Unary, mask: Code) -> Code:
+        operand = self.value(node.operand, mask)
+        if node.op == "not":
+            return Operator("==", (operand, Atom("0")))
+        if node.op == "~":
+            ones = "0xFFFFFFFFFFFFFFFF" if node.type is Type.UINT else "-1"
+            return operator("^", operand, ones)
+        return Operator("-", (Atom("0"), operand))
+
+    def _binary(self, node: Binary, mask: Code) -> Code:
+        left, right = self.value(node.left, mask), self.value(node.right, mask)
+        if node.op in ("//", "%") and not self.facts.not_negative(node.left):
+            return invoke("lang.floor_div" if node.op == "//" else "lang.floor_mod", left, right)
+        return operator(node.op, left, right)
+
+    def _logic(self, node: Logic, mask: Code) -> Code:
+        """Blocks know & and | alone; comparisons need parentheses, which precedence adds."""
+        if is_static(node):
+            return self.static(node)
+        return operator("&" if node.op == "and" else "|", *(self.value(item, mask) for item in node.items))
+
+    def _select(self, node: Select, mask: Code) -> Code:
+        if is_static(node.condition):
+            if not touches_memory(node, self.functions):
+                return Ternary(self.value(node.then, mask), self.static(node.condition), self.value(node.other, mask))
+            name = self.fresh("given")
+            self.assign(name, node, mask)
+            return Atom(name)
+        loaded = [touches_memory(branch, self.functions) for branch in (node.then, node.other)]
+        condition = self.value(node.condition, mask)
+        before = self.facts
+        if any(loaded) and not isinstance(condition, Atom):
+            simple = isinstance(node.condition, Compare) and len(condition.flat()) <= 24
+            if not simple:
+                name = self.fresh("chosen")
+                self.write(f"{name} = ", condition)
+                condition = Atom(name)
+        self.facts = before.with_guard(node.condition)
+        then = self.value(node.then, conjunction([mask, condition]) if loaded[0] else mask)
+        self.facts = before
+        other_mask = conjunction([mask, Operator("==", (condition, Atom("0")))]) if loaded[1] else mask
+        other = self.value(node.other, other_mask)
+        return invoke("tl.where", condition, then, other)
+
+    def _builtin(self, node: Call, mask: Code) -> Code:
+        args = [self.value(arg, mask) for arg in node.args]
+        if node.function == "clamp":
+            return invoke("tl.minimum", invoke("tl.maximum", args[0], args[1]), args[2])
+        if node.function in ("u64", "i64"):
+            if node.args[0].type is node.type:
+                return args[0]
+            return method(args[0], "to", f"tl.{node.type.value}", bitcast="True")
+        name = {"min": "tl.minimum", "max": "tl.maximum"}[node.function]
+        code = args[0]
+        for arg in args[1:]:
+            code = invoke(name, code, arg)
+        return code
+
+    def _function(self, node: Call, mask: Code) -> Code:
+        function = self.functions[node.function]
+        sizes = self.function_sizes[node.function]
+        self.needs.function(function, sizes)
+        args: list[Code | str] = [self.value(arg, mask) for arg in node.args]
+        if function.tensors:
+            args.append(mask)
+        args += [pointer_name(name) for name in function.tensors]
+        args += [*sizes, *function.scalars]
+        args += [flag_name(name) for name in function.presence]
+        return invoke(f"{self.prefix}{node.function}", *args)
+
+
+def conjunction(conditions: list[Code]) -> Code:
+    """All of them; conditions that are plainly true vanish."""
+    real = [condition for condition in conditions if condition != TRUE]
+    return operator("&", *real) if real else TRUE

@@ -1,0 +1,47 @@
+"""How the stores of a segment kernel may run in parallel and still leave what running them in order would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from kvcanary_gen.expr.nodes import Node, Var, substitute
+from kvcanary_gen.ir import SegmentDomain, StoreIR
+
+SegmentSchedule = Literal["by_index", "by_segment"]
+
+
+def expand_lets(node: Node, lets: Iterable[tuple[str, Node]]) -> Node:
+    """`node` with every let replaced by its expression."""
+    known: dict[str, Node] = {}
+    for name, value in lets:
+        known[name] = substitute(value, known)
+    return substitute(node, known)
+
+
+def segment_schedule(
+    domain: SegmentDomain, stores: Iterable[StoreIR], lets: tuple[tuple[str, Node], ...]
+) -> SegmentSchedule | None:
+    """`by_index`: every store goes to [index], so each index needs its last segment alone.
+
+    `by_segment`: every store goes to places that depend on the owner, and one that is the place within the segment;
+    so two segments meet where their owner's places are equal. None: neither, so the order could not be kept.
+    """
+    stores = list(stores)
+    if all(len(s.indices) == 1 and _is(s.indices[0], domain.index) for s in stores):
+        return "by_index"
+    if all(within_axis(domain, store, lets) is not None for store in stores):
+        return "by_segment"
+    return None
+
+
+def within_axis(domain: SegmentDomain, store: StoreIR, lets: tuple[tuple[str, Node], ...]) -> int | None:
+    """The axis of a store that runs within the segment, where all others depend on the owner alone."""
+    axes = [axis for axis, index in enumerate(store.indices) if _is(index, domain.within)]
+    others = [expand_lets(index, lets) for index in store.indices if not _is(index, domain.within)]
+    names = {part.name for index in others for part in index.walk() if isinstance(part, Var) and part.kind == "index"}
+    return axes[0] if len(axes) == 1 and names <= {domain.owner} else None
+
+
+def _is(node: Node, name: str) -> bool:
+    return isinstance(node, Var) and node.kind == "index" and node.name == name

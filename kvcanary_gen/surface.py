@@ -1,0 +1,208 @@
+"""What a caller of a kernel or operation sees: parameters, tensors to check, and the rules over them in order.
+
+Validators, documents and tests all read this one view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kvcanary_gen.expr.nodes import Binary, Call, Compare, Length, Logic, Node, Present, Select, Type, Unary, Var
+from kvcanary_gen.ir import (
+    AxisLength,
+    InvariantIR,
+    KernelIR,
+    MessagePart,
+    OperationIR,
+    Program,
+    ScalarArg,
+    StructIR,
+    TensorArg,
+)
+from kvcanary_gen.resolve.kernels import bind_dims
+
+REFERENCE_SUFFIX = "_torch_reference"
+
+
+@dataclass(frozen=True)
+class CheckedTensor:
+    """A tensor that reaches a kernel. `path` is how the caller names it, such as 'verify_plan_out.enable'."""
+
+    path: str
+    dtype: str
+    shape: tuple[AxisLength, ...]
+    doc: str
+    optional: bool = False
+    output: bool = False
+    workspace: bool = False
+    scope: str = ""
+    argument: TensorArg | None = None
+
+
+@dataclass(frozen=True)
+class LengthRule:
+    """The length of one axis; `want` is a host expression over lengths of other tensors."""
+
+    path: str
+    axis: int
+    want: Node
+    at_least: bool
+
+
+@dataclass(frozen=True)
+class BoundRule:
+    """An invariant in the caller's terms."""
+
+    invariant: InvariantIR
+    rule: Node
+    message: tuple[MessagePart, ...]
+
+
+@dataclass(frozen=True)
+class Surface:
+    name: str
+    launcher: str
+    doc: str
+    contract: str
+    structs: tuple[tuple[str, StructIR, str], ...]
+    # Everything but struct arguments, in the order of the signature.
+    arguments: tuple[TensorArg | ScalarArg, ...]
+    workspaces: tuple[TensorArg, ...]
+    tensors: tuple[CheckedTensor, ...]
+    # Size name (scoped by its struct) to the tensor and axis that it is read off.
+    dims: dict[str, tuple[str, int]]
+    lengths: tuple[LengthRule, ...]
+    rules: tuple[BoundRule, ...]
+    kernels: tuple[KernelIR, ...]
+
+    @property
+    def reference(self) -> str:
+        return self.launcher + REFERENCE_SUFFIX
+
+    @property
+    def scalars(self) -> tuple[ScalarArg, ...]:
+        return tuple(arg for arg in self.arguments if isinstance(arg, ScalarArg))
+
+    def tensor(self, path: str) -> CheckedTensor:
+        return next(tensor for tensor in self.tensors if tensor.path == path)
+
+
+def bind_names(node: Node, paths: dict[str, str], dims: dict[str, tuple[str, int]]) -> Node:
+    """A host expression with tensors and scalars renamed, and sizes replaced by the lengths that they are."""
+    if isinstance(node, Var):
+        if node.kind == "dim":
+            tensor, axis = dims[node.name]
+            return Length(Type.INT, paths.get(tensor, tensor), axis)
+        return replace(node, name=paths.get(node.name, node.name))
+    if isinstance(node, (Present, Length)):
+        return replace(node, name=paths.get(node.name, node.name))
+    if isinstance(node, Unary):
+        return replace(node, operand=bind_names(node.operand, paths, dims))
+    if isinstance(node, (Binary, Compare)):
+        return replace(node, left=bind_names(node.left, paths, dims), right=bind_names(node.right, paths, dims))
+    if isinstance(node, Logic):
+        return replace(node, items=tuple(bind_names(item, paths, dims) for item in node.items))
+    if isinstance(node, Call):
+        return replace(node, args=tuple(bind_names(arg, paths, dims) for arg in node.args))
+    if isinstance(node, Select):
+        return Select(node.type, *(bind_names(child, paths, dims) for child in node.children()))
+    return node
+
+
+def _bind_rule(invariant: InvariantIR, paths: dict[str, str], dims: dict[str, tuple[str, int]]) -> BoundRule:
+    assert invariant.rule is not None
+    message = tuple(
+        part if part.value is None else replace(part, value=bind_names(part.value, paths, dims))
+        for part in invariant.message
+    )
+    return BoundRule(invariant, bind_names(invariant.rule, paths, dims), message)
+
+
+def _length_rules(tensors: tuple[CheckedTensor, ...], dims: dict[str, tuple[str, int]]) -> tuple[LengthRule, ...]:
+    rules: list[LengthRule] = []
+    for tensor in tensors:
+        scoped = {name.removeprefix(f"{tensor.scope}."): place for name, place in dims.items()} if tensor.scope else dims
+        for axis, length in enumerate(tensor.shape):
+            if length.dim is not None and scoped[length.dim] == (tensor.path, axis):
+                continue
+            rules.append(LengthRule(tensor.path, axis, bind_names(length.length, {}, scoped), length.at_least))
+    return tuple(rules)
+
+
+def kernel_surface(program: Program, kernel: KernelIR) -> Surface:
+    outputs = {arg.name for arg in kernel.outputs}
+    tensors = tuple(
+        CheckedTensor(a.name, a.dtype, a.shape, a.doc, a.optional, a.name in outputs, argument=a)
+        for a in (*kernel.inputs, *kernel.outputs)
+    )
+    rules = [_bind_rule(i, {}, kernel.dims) for i in program.invariants if i.rule and kernel.name in i.operations]
+    return Surface(
+        kernel.name,
+        kernel.launcher,
+        kernel.doc,
+        kernel.contract,
+        (),
+        (*kernel.inputs, *kernel.outputs, *kernel.scalars),
+        (),
+        tensors,
+        kernel.dims,
+        _length_rules(tensors, kernel.dims),
+        tuple(rules),
+        (kernel,),
+    )
+
+
+def operation_surface(program: Program, operation: OperationIR) -> Surface:
+    written = {path for call in operation.calls for name, path in call.bind.items() if name in _outputs(call.kernel)}
+    tensors: list[CheckedTensor] = []
+    dims: dict[str, tuple[str, int]] = {}
+    for name, struct, _ in operation.structs:
+        for field in struct.fields:
+            path = f"{name}.{field.name}"
+            tensors.append(CheckedTensor(path, field.dtype, field.shape, field.doc, output=path in written, scope=name))
+            for axis, length in enumerate(field.shape):
+                if length.dim is not None:
+                    dims.setdefault(f"{name}.{length.dim}", (path, axis))
+    own = [arg for arg in operation.arguments if isinstance(arg, TensorArg)]
+    dims |= bind_dims(own)
+    tensors += [
+        CheckedTensor(a.name, a.dtype, a.shape, a.doc, a.optional, a.name in written, argument=a) for a in own
+    ]
+    tensors += [
+        CheckedTensor(w.name, w.dtype, w.shape, w.doc, True, w.name in written, workspace=True, argument=w)
+        for w in operation.workspaces
+    ]
+    rules: list[BoundRule] = []
+    for invariant in program.invariants:
+        if invariant.rule is None:
+            continue
+        if operation.name in invariant.operations:
+            rules.append(_bind_rule(invariant, {}, dims))
+        for call in operation.calls:
+            if call.kernel.name in invariant.operations:
+                rules.append(_bind_rule(invariant, call.bind, call.kernel.dims))
+    return Surface(
+        operation.name,
+        operation.launcher,
+        operation.doc,
+        operation.contract,
+        operation.structs,
+        operation.arguments,
+        operation.workspaces,
+        tuple(tensors),
+        dims,
+        _length_rules(tuple(tensors), dims),
+        tuple(rules),
+        tuple(call.kernel for call in operation.calls),
+    )
+
+
+def _outputs(kernel: KernelIR) -> set[str]:
+    return {arg.name for arg in kernel.outputs}
+
+
+def surfaces(program: Program) -> dict[str, Surface]:
+    """Every public function of the package, by kernel or operation name."""
+    found = {name: kernel_surface(program, kernel) for name, kernel in program.kernels.items()}
+    found |= {name: operation_surface(program, operation) for name, operation in program.operations.items()}
+    return found
