@@ -165,6 +165,12 @@ class KernelIR:
     def tensors(self) -> dict[str, TensorArg]:
         return {arg.name: arg for arg in (*self.inputs, *self.outputs)}
 
+    @property
+    def arguments(self) -> tuple[TensorArg | ScalarArg, ...]:
+        """Everything that the launcher takes, in order."""
+        found: list[TensorArg | ScalarArg] = [*self.inputs, *self.outputs, *self.scalars]
+        return tuple(found)
+
 
 @dataclass(frozen=True)
 class StructFieldIR:

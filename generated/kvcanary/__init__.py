@@ -10,13 +10,10 @@ from .layout import (
     CANARY_FIELD_PREV_HASH,
     CANARY_FIELD_REAL_KV_HASH,
     CANARY_FIELD_TOKEN,
-    CanaryLaunchTag,
-    FailReason,
     INT32_MAX,
     MAX_PLAN_BATCH,
     MAX_REAL_KV_SOURCES,
     REQ_POOL_IDX_PADDING,
-    RealKvHashMode,
     SLOT_BYTES,
     SLOT_NUM_FIELDS,
     TOKEN_TO_KV_SLOT_PADDING,
@@ -30,6 +27,9 @@ from .layout import (
     VIOLATION_FIELD_STORED_CHAIN_HASH,
     VIOLATION_FIELD_STORED_TOKEN,
     VIOLATION_NUM_FIELDS,
+    CanaryLaunchTag,
+    FailReason,
+    RealKvHashMode,
     is_sweep_tag,
 )
 from .ops.canary_plan import launch_canary_plan_kernels, launch_canary_plan_kernels_torch_reference

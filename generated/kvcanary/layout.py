@@ -24,22 +24,36 @@ INT32_MAX = 0x7FFFFFFF
 # --- Records: indices of 8-byte words ---------------------------------------------------------------------------------
 
 # The fingerprint beside one KV slot. A slot's stride may be larger than the record, in multiples of 8 bytes.
-CANARY_FIELD_TOKEN = 0  # int64: Token id whose keys and values the slot holds.
-CANARY_FIELD_POSITION = 1  # int64: Position of that token in its request.
-CANARY_FIELD_PREV_HASH = 2  # uint64: Link of the chain: the hash over the predecessor's record.
-CANARY_FIELD_REAL_KV_HASH = 3  # uint64: Hash of the slot's real KV bytes, 0 where none are hashed.
+
+# int64: Token id whose keys and values the slot holds.
+CANARY_FIELD_TOKEN = 0
+# int64: Position of that token in its request.
+CANARY_FIELD_POSITION = 1
+# uint64: Link of the chain: the hash over the predecessor's record.
+CANARY_FIELD_PREV_HASH = 2
+# uint64: Hash of the slot's real KV bytes, 0 where none are hashed.
+CANARY_FIELD_REAL_KV_HASH = 3
 SLOT_NUM_FIELDS = 4
 SLOT_BYTES = 32
 
 # One row of the violation ring.
-VIOLATION_FIELD_KERNEL_KIND = 0  # int64: Launch tag of the endpoint that found it.
-VIOLATION_FIELD_SLOT_IDX = 1  # int64: Slot that does not fit.
-VIOLATION_FIELD_POSITION = 2  # int64: Stored position in verify; position being written in write.
-VIOLATION_FIELD_STORED_TOKEN = 3  # int64: Token in the slot.
-VIOLATION_FIELD_EXPECTED_TOKEN = 4  # int64: Token that should be there, -1 where it is not known.
-VIOLATION_FIELD_STORED_CHAIN_HASH = 5  # uint64: Link in the slot.
-VIOLATION_FIELD_EXPECTED_AUX = 6  # uint64: Link that should be there in verify; expected position in write.
-VIOLATION_FIELD_FAIL_REASON_BITS = 7  # int64: Reasons as bits of FailReason.
+
+# int64: Launch tag of the endpoint that found it.
+VIOLATION_FIELD_KERNEL_KIND = 0
+# int64: Slot that does not fit.
+VIOLATION_FIELD_SLOT_IDX = 1
+# int64: Stored position in verify; position being written in write.
+VIOLATION_FIELD_POSITION = 2
+# int64: Token in the slot.
+VIOLATION_FIELD_STORED_TOKEN = 3
+# int64: Token that should be there, -1 where it is not known.
+VIOLATION_FIELD_EXPECTED_TOKEN = 4
+# uint64: Link in the slot.
+VIOLATION_FIELD_STORED_CHAIN_HASH = 5
+# uint64: Link that should be there in verify; expected position in write.
+VIOLATION_FIELD_EXPECTED_AUX = 6
+# int64: Reasons as bits of FailReason.
+VIOLATION_FIELD_FAIL_REASON_BITS = 7
 VIOLATION_NUM_FIELDS = 8
 VIOLATION_BYTES = 64
 
@@ -49,23 +63,35 @@ VIOLATION_BYTES = 64
 class FailReason(IntFlag):
     """Why a row stands in the violation ring; several bits may be set."""
 
-    VERIFY_CHAIN_HASH_MISMATCH = 1 << 0  # The stored link is not the hash of the predecessor's record.
-    VERIFY_POSITION_MISMATCH = 1 << 1  # The stored position is not the planned one.
-    VERIFY_REAL_KV_HASH_MISMATCH = 1 << 2  # The slot's real KV bytes are not those that were fingerprinted.
-    WRITE_TOKEN_MISMATCH = 1 << 3  # A token being written is not the expected one.
-    WRITE_POSITION_MISMATCH = 1 << 4  # A position being written is not the expected one, or does not follow its predecessor.
-    VERIFY_TOKEN_MISMATCH = 1 << 5  # The stored token is not the one in the request's history.
-    VERIFY_SLOT_OUT_OF_RANGE = 1 << 6  # A slot to verify lies outside the canary buffer.
-    WRITE_SLOT_OUT_OF_RANGE = 1 << 7  # A slot to write lies outside the canary buffer.
-    WRITE_SLOT_COLLISION = 1 << 8  # Two entries of one launch wrote one slot.
+    # The stored link is not the hash of the predecessor's record.
+    VERIFY_CHAIN_HASH_MISMATCH = 1 << 0
+    # The stored position is not the planned one.
+    VERIFY_POSITION_MISMATCH = 1 << 1
+    # The slot's real KV bytes are not those that were fingerprinted.
+    VERIFY_REAL_KV_HASH_MISMATCH = 1 << 2
+    # A token being written is not the expected one.
+    WRITE_TOKEN_MISMATCH = 1 << 3
+    # A position being written is not the expected one, or does not follow its predecessor.
+    WRITE_POSITION_MISMATCH = 1 << 4
+    # The stored token is not the one in the request's history.
+    VERIFY_TOKEN_MISMATCH = 1 << 5
+    # A slot to verify lies outside the canary buffer.
+    VERIFY_SLOT_OUT_OF_RANGE = 1 << 6
+    # A slot to write lies outside the canary buffer.
+    WRITE_SLOT_OUT_OF_RANGE = 1 << 7
+    # Two entries of one launch wrote one slot.
+    WRITE_SLOT_COLLISION = 1 << 8
 
 
 class RealKvHashMode(IntEnum):
     """How much of a slot's real KV bytes goes into its fingerprint."""
 
-    NONE = 0  # Nothing; the stored hash is 0.
-    PARTIAL = 1  # The first 16 bytes of each source.
-    ALL = 2  # Everything that each source declares.
+    # Nothing; the stored hash is 0.
+    NONE = 0
+    # The first 16 bytes of each source.
+    PARTIAL = 1
+    # Everything that each source declares.
+    ALL = 2
 
 
 # --- Launch tags ------------------------------------------------------------------------------------------------------

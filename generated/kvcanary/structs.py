@@ -15,9 +15,11 @@ class VerifyPlan:
 
     Attributes:
         verify_slot_indices (int64 [verify_capacity]): Slot of the entry, translated to the group's pool.
-        verify_expected_tokens (int64 [verify_capacity]): Token of the request's history at that position, -1 where it is not known.
+        verify_expected_tokens (int64 [verify_capacity]): Token of the request's history at that position, -1 where it
+            is not known.
         verify_expected_positions (int64 [verify_capacity]): Position of the entry in its request.
-        verify_prev_slot_indices (int64 [verify_capacity]): Slot of the position before it, -1 at the start of the chain.
+        verify_prev_slot_indices (int64 [verify_capacity]): Slot of the position before it, -1 at the start of the
+            chain.
         verify_num_valid (int32 [1]): Entries that count, at most the capacity.
         enable (int32 [1]): 0 when the entries did not fit the capacity; nothing is verified then.
     """
@@ -60,7 +62,8 @@ class WritePlan:
 
     Attributes:
         write_offsets (int64 [write_req_capacity + 1]): Token range of request r, from element r up to element r + 1.
-        write_seed_slot_indices (int64 [write_req_capacity]): Slot of the last cached position, where the request's chain goes on; -1 starts from the anchor.
+        write_seed_slot_indices (int64 [write_req_capacity]): Slot of the last cached position, where the request's
+            chain goes on; -1 starts from the anchor.
         write_num_valid_reqs (int32 [1]): Requests that count, at most the capacity.
     """
 

@@ -78,6 +78,17 @@ class Invoke(Code):
 
 
 @dataclass(frozen=True)
+class Method(Code):
+    """A call on an expression's value; too long, the inner expression is what breaks."""
+
+    owner: Code
+    call: Invoke
+
+    def flat(self) -> str:
+        return f"{self.owner.inside(ATOM)}.{self.call.flat()}"
+
+
+@dataclass(frozen=True)
 class Operator(Code):
     """A chain of operands joined by one operator."""
 
@@ -156,8 +167,14 @@ def operator(op: str, *items: Code | str) -> Code:
     return flat[0] if len(flat) == 1 else Operator(op, tuple(flat))
 
 
-def method(owner: Code, name: str, *args: Code | str, **keywords: Code | str) -> Invoke:
-    return invoke(f"{owner.inside(ATOM)}.{name}", *args, **keywords)
+def method(owner: Code, name: str, *args: Code | str, **keywords: Code | str) -> Method:
+    return Method(owner, invoke(name, *args, **keywords))
+
+
+def compare(op: str, left: Code, right: Code, *, constant_left: bool = False) -> Operator:
+    """A comparison; a constant on the left changes sides, as nobody writes `0 <= x` alone."""
+    mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+    return Operator(mirrored.get(op, op), (right, left)) if constant_left else Operator(op, (left, right))
 
 
 def _code(value: Code | str) -> Code:
@@ -172,6 +189,8 @@ def statement(lead: str, code: Code, indent: int, tail: str = "") -> list[str]:
         return [line]
     if isinstance(code, Invoke) and code.args:
         return [f"{pad}{lead}{code.function}(", *_arguments(code, indent + 4), f"{pad}){tail}"]
+    if isinstance(code, Method) and isinstance(code.owner, (Invoke, Method)):
+        return statement(lead, code.owner, indent, f".{code.call.flat()}{tail}")
     if isinstance(code, (Operator, Ternary)):
         inner = " " * (indent + 4)
         if len(f"{inner}{code.flat()}") <= WIDTH:

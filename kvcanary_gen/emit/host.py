@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, invoke, operator, statement
+from kvcanary_gen.emit.code import WIDTH, Atom, Code, Operator, Prefix, Ternary, invoke, operator, statement
 from kvcanary_gen.expr.nodes import (
     Binary,
     Call,
@@ -91,7 +91,7 @@ class ValidatorEmitter:
         for tensor in self.surface.tensors:
             if tensor.optional:
                 self._line(f"if {tensor.path} is not None:")
-                self._line(f"    tensors.append({self._row(tensor.path)})")
+                self.lines += statement("", invoke("tensors.append", self._row(tensor.path)), 8)
 
     def _row(self, path: str) -> str:
         tensor = self.surface.tensor(path)
@@ -138,19 +138,24 @@ class ValidatorEmitter:
             self._line(f'named = {named} if op == "{self.surface.launcher}" else op')
         self.lines += statement("if ", self.value(negate(rule.rule)), 4, ":")
         text = self.message(rule.invariant, rule.message, {"op": who})
-        self.raise_(rule.invariant, text, 8)
+        self.lines += self.raising(rule.invariant, text, 8)
 
-    def raise_(self, invariant: InvariantIR, text: str, indent: int) -> None:
+    @staticmethod
+    def raising(invariant: InvariantIR, text: str, indent: int) -> list[str]:
+        """A raise statement; a text that does not fit a line becomes several adjacent ones."""
         exception = f"errors.{EXCEPTIONS[invariant.raises]}"
-        line = f'{" " * indent}raise {exception}("{invariant.id}", {text})'
-        if len(line) <= 120:
-            self.lines.append(line)
-            return
-        self.lines.append(f"{' ' * indent}raise {exception}(")
-        self.lines.append(f'{" " * (indent + 4)}"{invariant.id}",')
-        self.lines += [f"{' ' * (indent + 4)}{piece}" for piece in split_string(text, 114 - indent)]
-        self.lines[-1] += ","
-        self.lines.append(f"{' ' * indent})")
+        lines = statement("raise ", invoke(exception, python_string(invariant.id), text), indent)
+        if max(map(len, lines)) <= WIDTH:
+            return lines
+        pad = " " * (indent + 4)
+        pieces = split_string(text, WIDTH - indent - 5)
+        return [
+            f"{' ' * indent}raise {exception}(",
+            f'{pad}"{invariant.id}",',
+            *(f"{pad}{piece}" for piece in pieces[:-1]),
+            f"{pad}{pieces[-1]},",
+            f"{' ' * indent})",
+        ]
 
     def message(self, invariant: InvariantIR, parts: tuple[MessagePart, ...], words: dict[str, str]) -> str:
         """The message as an f-string (or a plain one where nothing varies)."""
@@ -181,8 +186,10 @@ class ValidatorEmitter:
             tensor = self.surface.tensor(part.name)
             name = self._size_name(part)
             self.sizes[part.name, part.axis] = name
-            call = f'checks.size("{part.name}", {part.name}, {len(tensor.shape)}, {part.axis})'
-            self._line(f"{name} = {call}")
+            call = invoke(
+                "checks.size", python_string(part.name), part.name, str(len(tensor.shape)), str(part.axis)
+            )
+            self.lines += statement(f"{name} = ", call, 4)
 
     def _size_name(self, length: Length) -> str:
         for name, place in self.surface.dims.items():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 
-from kvcanary_gen.emit.code import Code, invoke, statement
-from kvcanary_gen.emit.frames import render
+from kvcanary_gen.emit.code import Code, Invoke, invoke, statement
+from kvcanary_gen.emit.frames import render, wrap
 from kvcanary_gen.emit.host import ValidatorEmitter
 from kvcanary_gen.emit.torch_expr import TorchBlock
 from kvcanary_gen.emit.torch_kernel import ReferenceEmitter
@@ -62,15 +61,8 @@ def signature(name: str, parameters: list[Param], *, first: str = "", backend: b
     return "\n".join([*lines, ") -> None:"])
 
 
-def wrap(text: str, indent: int, first: str = "", hang: int = 0) -> list[str]:
-    pad = " " * indent
-    return textwrap.wrap(
-        first + text, 120, initial_indent=pad, subsequent_indent=pad + " " * hang, break_long_words=False
-    )
-
-
 def docstring(surface: Surface, parameters: list[Param], *, reference: bool) -> list[str]:
-    lines = wrap(surface.doc + '"""' if False else surface.doc, 4, '"""')
+    lines = wrap(f'"""{surface.doc}', 4)
     lines.append("")
     if reference:
         lines += wrap(
@@ -93,10 +85,9 @@ def raises(surface: Surface) -> list[str]:
     return wrap(f"{text} anything is launched or written.", 8, hang=4)
 
 
-def call(function: str, surface: Surface, first: str = "", values: dict[str, str] | None = None) -> Code:
-    args = [first] if first else []
-    names = [p.name for p in params(surface)]
-    return invoke(function, *args, **{n: (values or {}).get(n, n) for n in names})
+def call(function: str, surface: Surface, first: str = "", values: dict[str, Invoke] | None = None) -> Code:
+    keywords: dict[str, Code | str] = {p.name: p.name for p in params(surface)}
+    return invoke(function, *([first] if first else []), **(keywords | dict(values or {})))
 
 
 class OpEmitter:
@@ -120,13 +111,14 @@ class OpEmitter:
             '    """Checks metadata alone and raises the first rule broken; `op` is the public function called."""',
             *body,
         ]
-        run_launch, run_reference = self._runs(kernel, operation)
+        run_launch = self._run_launch(kernel, operation)
+        run_reference = (self._run_reference(kernel, operation, 8), self._run_reference(kernel, operation, 4))
         imports = self._imports(kernel, operation, validator)
         return render(
             "op.py.j2",
             doc=self.surface.doc,
             summary=f"Contract {self.surface.contract}." if self.surface.contract else "Not part of the contract.",
-            triton_imports=kernel is not None,
+            uses_triton="triton.cdiv" in str(parts.get("launch", "")),
             imports=imports,
             launcher="\n".join(self._launcher(run_launch, run_reference)),
             torch_reference="\n".join(self._reference(run_reference)),
@@ -136,7 +128,7 @@ class OpEmitter:
 
     # --- public functions ---------------------------------------------------------------------------------------
 
-    def _launcher(self, run_launch: list[str], run_reference: list[str]) -> list[str]:
+    def _launcher(self, run_launch: list[str], run_reference: tuple[list[str], list[str]]) -> list[str]:
         op = f'"{self.surface.launcher}"'
         return [
             signature(self.surface.launcher, self.params, backend=True),
@@ -147,10 +139,10 @@ class OpEmitter:
             *run_launch,
             "    else:",
             f"        dispatch.refuse_capture({op}, {self.first})",
-            *run_reference,
+            *run_reference[0],
         ]
 
-    def _reference(self, run_reference: list[str]) -> list[str]:
+    def _reference(self, run_reference: tuple[list[str], list[str]]) -> list[str]:
         op = f'"{self.surface.reference}"'
         return [
             signature(self.surface.reference, self.params),
@@ -158,7 +150,7 @@ class OpEmitter:
             *statement("", call("validate", self.surface, op), 4),
             f"    dispatch.refuse_capture({op}, {self.first})",
             *self._workspaces(),
-            *[line[4:] for line in run_reference],
+            *run_reference[1],
         ]
 
     def _workspaces(self) -> list[str]:
@@ -170,23 +162,26 @@ class OpEmitter:
             lines += statement(f"{workspace.name} = ", allocate, 8)
         return lines
 
-    def _runs(self, kernel: KernelIR | None, operation: OperationIR | None) -> tuple[list[str], list[str]]:
-        """Statements that launch, and that run the references; indented by 8."""
-        launches: list[str] = []
-        references: list[str] = []
+    def _run_launch(self, kernel: KernelIR | None, operation: OperationIR | None) -> list[str]:
         if kernel is not None:
-            scalars = {s.name: f"eager.scalar({s.name}, {self.first})" for s in kernel.scalars}
-            launches += statement("", call("launch", self.surface), 8)
-            references += statement("", call("reference", self.surface, values=scalars), 8)
+            return statement("", call("launch", self.surface), 8)
+        lines: list[str] = []
         for step in operation.calls if operation else ():
-            target = step.kernel
-            names = [a.name for a in (*target.inputs, *target.outputs, *target.scalars)]
-            launches += statement("", invoke(f"{target.name}.launch", **{n: step.bind[n] for n in names}), 8)
-            values = {n: step.bind[n] for n in names}
-            for scalar in target.scalars:
-                values[scalar.name] = f"eager.scalar({step.bind[scalar.name]}, {self.first})"
-            references += statement("", invoke(f"{target.name}.reference", **values), 8)
-        return launches, references
+            names = [a.name for a in step.kernel.arguments]
+            lines += statement("", invoke(f"{step.kernel.name}.launch", **{n: step.bind[n] for n in names}), 8)
+        return lines
+
+    def _run_reference(self, kernel: KernelIR | None, operation: OperationIR | None, indent: int) -> list[str]:
+        if kernel is not None:
+            scalars = {s.name: invoke("eager.scalar", s.name, self.first) for s in kernel.scalars}
+            return statement("", call("reference", self.surface, values=scalars), indent)
+        lines: list[str] = []
+        for step in operation.calls if operation else ():
+            values: dict[str, Code | str] = {a.name: step.bind[a.name] for a in step.kernel.arguments}
+            for scalar in step.kernel.scalars:
+                values[scalar.name] = invoke("eager.scalar", step.bind[scalar.name], self.first)
+            lines += statement("", invoke(f"{step.kernel.name}.reference", **values), indent)
+        return lines
 
     def _imports(
         self, kernel: KernelIR | None, operation: OperationIR | None, validator: ValidatorEmitter

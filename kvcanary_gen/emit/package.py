@@ -60,16 +60,15 @@ def build_package(program: Program) -> dict[str, str]:
 
 
 def _implied(program: Program) -> dict[str, dict[str, str]]:
-    """Exception, id and text of every implied rule, with the words of its message as variables."""
+    """Raise statements of every implied rule by indentation, with the words of its message as variables."""
     emitter = ValidatorEmitter(program, next(iter(surfaces(program).values())))
     found: dict[str, dict[str, str]] = {}
     for invariant in program.invariants:
         if invariant.kind != "rule":
             words = {part.text: part.text for part in invariant.message if part.reserved}
+            text = emitter.message(invariant, invariant.message, words)
             found[invariant.kind] = {
-                "id": invariant.id,
-                "exception": f"errors.{EXCEPTIONS[invariant.raises]}",
-                "text": emitter.message(invariant, invariant.message, words),
+                f"raise_{indent}": "\n".join(emitter.raising(invariant, text, indent)) for indent in (4, 8, 12)
             }
     return found
 
@@ -173,8 +172,14 @@ def _init(program: Program, views: dict[str, Surface]) -> str:
     }
     for name, surface in views.items():
         modules[f".ops.{name}"] = [surface.launcher, surface.reference]
-    imports = [(module, sorted(names)) for module, names in sorted(modules.items()) if names]
+    imports = [(module, sorted(names, key=_import_order)) for module, names in sorted(modules.items()) if names]
     exported = sorted(name for _, names in imports for name in names)
     return render(
         "init.py.j2", doc=program.header.doc, imports=imports, exported=exported, sweep=bool(program.tags)
     )
+
+
+def _import_order(name: str) -> tuple[int, str]:
+    """Constants, classes, functions: the order in which import sorters list names."""
+    kind = 0 if name.isupper() else 1 if name[:1].isupper() else 2
+    return kind, name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, invoke, operator, statement
+from kvcanary_gen.emit.code import Atom, Code, Prefix, Ternary, compare, invoke, operator, statement
 from kvcanary_gen.expr.nodes import Binary, Call, Compare, Const, Logic, Node, Select, Type, Unary, Var
 from kvcanary_gen.ir import FunctionIR
 
@@ -27,7 +27,8 @@ class PythonBlock:
             code = operator(node.op, self.value(node.left), self.value(node.right))
             return self.wrap(code, node.type) if node.op in _WRAPPING else code
         if isinstance(node, Compare):
-            return Operator(node.op, (self.value(node.left), self.value(node.right)))
+            left, right = self.value(node.left), self.value(node.right)
+            return compare(node.op, left, right, constant_left=isinstance(node.left, Const))
         if isinstance(node, Logic):
             return operator(node.op, *(self.value(item) for item in node.items))
         if isinstance(node, Select):

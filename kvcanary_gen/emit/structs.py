@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcanary_gen.emit.code import Code, invoke, operator, statement
-from kvcanary_gen.emit.frames import render
+from kvcanary_gen.emit.frames import render, wrap
 from kvcanary_gen.emit.torch_expr import TorchBlock
 from kvcanary_gen.ir import Program, StructFieldIR, StructIR
 
@@ -26,9 +26,18 @@ def _struct(struct: StructIR) -> dict[str, object]:
         "contract": struct.contract,
         "capacity": struct.capacity,
         "fields": struct.fields,
+        "attributes": _attributes(struct),
         "allocate": allocate,
         "bytes": _bytes(struct),
     }
+
+
+def _attributes(struct: StructIR) -> list[str]:
+    lines: list[str] = []
+    for field in struct.fields:
+        shape = ", ".join(axis.text for axis in field.shape)
+        lines += wrap(f"{field.name} ({field.dtype} [{shape}]): {field.doc}", 8, hang=4)
+    return lines
 
 
 def _lengths(field: StructFieldIR) -> list[Code]:

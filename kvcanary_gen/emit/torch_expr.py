@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, invoke, method, operator
+from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, compare, invoke, method, operator
 from kvcanary_gen.emit.writer import Writer
 from kvcanary_gen.expr.nodes import (
     Binary,
@@ -99,7 +99,8 @@ class TorchBlock(Writer):
         if isinstance(node, Binary):
             return self._binary(node)
         if isinstance(node, Compare):
-            return Operator(node.op, (self.value(node.left), self.value(node.right)))
+            left, right = self.value(node.left), self.value(node.right)
+            return compare(node.op, left, right, constant_left=isinstance(node.left, Const))
         if isinstance(node, Logic):
             return operator("&" if node.op == "and" else "|", *(self.value(item) for item in node.items))
         if isinstance(node, Select):

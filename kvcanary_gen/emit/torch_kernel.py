@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcanary_gen.emit.code import Atom, Code, invoke, method, statement
 from kvcanary_gen.emit.torch_expr import TorchBlock, function_context
-from kvcanary_gen.expr.nodes import Const, Node, Select, Var, is_static
+from kvcanary_gen.expr.nodes import Const, Node, Select, Var, is_static, names_of
 from kvcanary_gen.expr.schedule import segment_schedule
 from kvcanary_gen.ir import (
     FlatDomain,
@@ -67,7 +67,7 @@ class ReferenceEmitter:
         else:
             self._segments(domain)
         params = [f"    {arg.name}: torch.Tensor{' | None' if arg.optional else ''}," for arg in kernel.inputs]
-        params += [f"    {arg.name}: torch.Tensor," for arg in (*kernel.outputs, *kernel.scalars)]
+        params += [f"    {arg.name}: torch.Tensor," for arg in kernel.arguments[len(kernel.inputs) :]]
         sizes = [f"    {name} = {self._size(name)}" for name in self.block.sizes]
         doc = '    """The kernel in vectorised torch, on any device; scalars are 0-d tensors, so that they wrap."""'
         return ["def reference(", "    *,", *params, ") -> None:", doc, *sizes, *self.block.lines]
@@ -133,7 +133,8 @@ class ReferenceEmitter:
             self.block.write(f"{name} = ", invoke("eager.running_sum", summand))
             keywords: dict[str, Code | str] = {} if offsets.rest is None else {"rest": str(offsets.rest)}
             self.block.write("", invoke("eager.store_offsets", offsets.tensor, name, **keywords))
-            self.block.write(f"{offsets.total} = ", invoke("eager.total", name))
+            if any(offsets.total in names_of(store.value, "total") for store in self.kernel.finals):
+                self.block.write(f"{offsets.total} = ", invoke("eager.total", name))
         for store in self.kernel.stores:
             self._store(store, str(_is_index(store, domain.index)))
         for store in self.kernel.finals:

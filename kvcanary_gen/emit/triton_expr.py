@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, invoke, method, operator
+from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, compare, invoke, method, operator
 from kvcanary_gen.emit.proof import Facts
 from kvcanary_gen.emit.writer import Writer
 from kvcanary_gen.expr.nodes import (
@@ -132,7 +132,8 @@ class Block(Writer):
         if isinstance(node, Binary):
             return self._binary(node, mask)
         if isinstance(node, Compare):
-            return Operator(node.op, (self.value(node.left, mask), self.value(node.right, mask)))
+            left, right = self.value(node.left, mask), self.value(node.right, mask)
+            return compare(node.op, left, right, constant_left=isinstance(node.left, Const))
         if isinstance(node, Logic):
             return self._logic(node, mask)
         if isinstance(node, Select):

@@ -84,7 +84,9 @@ def devices(tensors: Tensors) -> None:
     for name, tensor, _, _ in tensors:
         have = tensor.device
         if have != want:
-            raise errors.CanaryValueError("KVC-016", f"kv-canary: {name} must be on {other}'s device {want}, got {have}")
+            raise errors.CanaryValueError(
+                "KVC-016", f"kv-canary: {name} must be on {other}'s device {want}, got {have}"
+            )
 
 
 def capacity(struct: str, capacity: str, have: int) -> None:

@@ -30,7 +30,7 @@ def splitmix64_mix3(a, b, c):
 @triton.jit
 def is_live(row, table_rows):
     """Whether a request row takes part: padding rows and rows outside the table do not."""
-    return (row != REQ_POOL_IDX_PADDING) & (0 <= row) & (row < table_rows)
+    return (row != REQ_POOL_IDX_PADDING) & (row >= 0) & (row < table_rows)
 
 
 @triton.jit
@@ -68,9 +68,11 @@ def slot_at(
 ):
     """Slot of a request's position in the group's own pool; a position past the table reads its last column."""
     column = tl.minimum(tl.maximum(position, 0), table_width - 1)
-    req_to_token_value = tl.load(req_to_token_ptr + row * table_width + column, mask=mask & (row >= 0) & (row < table_rows) & (column >= 0), other=0).to(
-        tl.int64
-    )
+    req_to_token_value = tl.load(
+        req_to_token_ptr + row * table_width + column,
+        mask=mask & (row >= 0) & (row < table_rows) & (column >= 0),
+        other=0,
+    ).to(tl.int64)
     return translate(
         req_to_token_value, mask, full_to_swa_index_mapping_ptr, mapping_len, HAS_FULL_TO_SWA_INDEX_MAPPING
     )

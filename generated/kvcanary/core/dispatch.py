@@ -32,14 +32,18 @@ def use_triton(tensor: torch.Tensor, backend: str | None) -> bool:
         raise errors.CanaryValueError("KVC-018", f"kv-canary: {name} must be 'triton' or 'reference', got {have}")
     if have == "triton" and not INTERPRETED and tensor.device.type not in _GPUS:
         have = str(tensor.device)
-        raise errors.CanaryValueError("KVC-019", f"kv-canary: backend 'triton' cannot run on device {have} without TRITON_INTERPRET=1")
+        raise errors.CanaryValueError(
+            "KVC-019", f"kv-canary: backend 'triton' cannot run on device {have} without TRITON_INTERPRET=1"
+        )
     return have == "triton"
 
 
 def refuse_capture(op: str, tensor: torch.Tensor) -> None:
     """References read device data on the host, which a graph under capture cannot replay."""
     if tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise errors.CanaryRuntimeError("KVC-020", f"kv-canary: {op} reads device data on the host and cannot run under CUDA graph capture")
+        raise errors.CanaryRuntimeError(
+            "KVC-020", f"kv-canary: {op} reads device data on the host and cannot run under CUDA graph capture"
+        )
 
 
 def on_device(tensor: torch.Tensor) -> contextlib.AbstractContextManager[object]:

@@ -57,14 +57,14 @@ def store(
         unique: no two places are equal, so there is nothing to sort.
     """
     flat, inside = _places(tensor, indices)
-    flat, inside, value = torch.broadcast_tensors(flat, inside, torch.as_tensor(value, device=tensor.device))
-    flat, value = flat[inside], value[inside]
+    flat, inside, values = torch.broadcast_tensors(flat, inside, torch.as_tensor(value, device=tensor.device))
+    flat, values = flat[inside], values[inside]
     if not unique:
         flat, order = torch.sort(flat, stable=True)
         last = torch.ones_like(flat, dtype=torch.bool)
         last[:-1] = flat[1:] != flat[:-1]
-        flat, value = flat[last], value[order[last]]
-    tensor.view(-1)[flat] = value.to(tensor.dtype)
+        flat, values = flat[last], values[order[last]]
+    tensor.view(-1)[flat] = values.to(tensor.dtype)
 
 
 @dataclass(frozen=True)

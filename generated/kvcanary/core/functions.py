@@ -22,7 +22,7 @@ def splitmix64_mix3(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.
 
 def is_live(row: torch.Tensor, table_rows: int) -> torch.Tensor:
     """Whether a request row takes part: padding rows and rows outside the table do not."""
-    return (row != layout.REQ_POOL_IDX_PADDING) & (0 <= row) & (row < table_rows)
+    return (row != layout.REQ_POOL_IDX_PADDING) & (row >= 0) & (row < table_rows)
 
 
 def window_start(prefix_len: torch.Tensor, swa_window_size: torch.Tensor) -> torch.Tensor:

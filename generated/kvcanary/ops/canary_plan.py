@@ -11,7 +11,6 @@ from .. import errors, layout, structs
 from ..core import checks, dispatch, eager
 from . import plan_entries, plan_offsets
 
-
 # --- Public functions -------------------------------------------------------------------------------------------------
 
 
@@ -144,7 +143,9 @@ def launch_canary_plan_kernels(
             out_verify_expected_tokens=verify_plan_out.verify_expected_tokens,
             out_verify_expected_positions=verify_plan_out.verify_expected_positions,
             out_verify_prev_slot_indices=verify_plan_out.verify_prev_slot_indices,
-            kv_token_id_vs_position_offset=eager.scalar(kv_token_id_vs_position_offset, verify_plan_out.verify_slot_indices),
+            kv_token_id_vs_position_offset=eager.scalar(
+                kv_token_id_vs_position_offset, verify_plan_out.verify_slot_indices
+            ),
             swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
         )
 
@@ -223,7 +224,9 @@ def launch_canary_plan_kernels_torch_reference(
         out_verify_expected_tokens=verify_plan_out.verify_expected_tokens,
         out_verify_expected_positions=verify_plan_out.verify_expected_positions,
         out_verify_prev_slot_indices=verify_plan_out.verify_prev_slot_indices,
-        kv_token_id_vs_position_offset=eager.scalar(kv_token_id_vs_position_offset, verify_plan_out.verify_slot_indices),
+        kv_token_id_vs_position_offset=eager.scalar(
+            kv_token_id_vs_position_offset, verify_plan_out.verify_slot_indices
+        ),
         swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
     )
 
@@ -271,7 +274,9 @@ def validate(
     if req_to_verify_expected_tokens is not None:
         tensors.append(("req_to_verify_expected_tokens", req_to_verify_expected_tokens, torch.int32, 2))
     if req_to_verify_expected_tokens_valid_lens is not None:
-        tensors.append(("req_to_verify_expected_tokens_valid_lens", req_to_verify_expected_tokens_valid_lens, torch.int64, 1))
+        tensors.append(
+            ("req_to_verify_expected_tokens_valid_lens", req_to_verify_expected_tokens_valid_lens, torch.int64, 1)
+        )
     if workspace is not None:
         tensors.append(("workspace", workspace, torch.int64, 1))
     checks.kinds(tensors)
@@ -280,8 +285,7 @@ def validate(
     checks.kind("kv_token_id_vs_position_offset", kv_token_id_vs_position_offset, int)
     if swa_window_size > 0 and full_to_swa_index_mapping is None:
         raise errors.CanaryValueError(
-            "KVC-002",
-            f"kv-canary: {op} requires full_to_swa_index_mapping when swa_window_size > 0",
+            "KVC-002", f"kv-canary: {op} requires full_to_swa_index_mapping when swa_window_size > 0"
         )
     named = "launch_plan_entries_kernel" if op == "launch_canary_plan_kernels" else op
     if req_to_verify_expected_tokens is not None and req_to_verify_expected_tokens_valid_lens is None:
@@ -290,7 +294,9 @@ def validate(
             f"kv-canary: {named} requires req_to_verify_expected_tokens_valid_lens when "
             "req_to_verify_expected_tokens is set",
         )
-    verify_slot_indices_len = checks.size("verify_plan_out.verify_slot_indices", verify_plan_out.verify_slot_indices, 1, 0)
+    verify_slot_indices_len = checks.size(
+        "verify_plan_out.verify_slot_indices", verify_plan_out.verify_slot_indices, 1, 0
+    )
     if verify_capacity != verify_slot_indices_len:
         raise errors.CanaryValueError(
             "KVC-004",
@@ -301,22 +307,21 @@ def validate(
     if bs > layout.MAX_PLAN_BATCH:
         raise errors.CanaryValueError(
             "KVC-005",
-            f"kv-canary: launch_canary_plan_kernels supports at most bs={layout.MAX_PLAN_BATCH} reqs per launch, "
-            f"got bs={bs}. To raise the limit, set MAX_PLAN_BATCH in spec/constants.yaml and run kvcanary-gen "
-            "generate.",
+            f"kv-canary: launch_canary_plan_kernels supports at most bs={layout.MAX_PLAN_BATCH} reqs per launch, got "
+            f"bs={bs}. To raise the limit, set MAX_PLAN_BATCH in spec/constants.yaml and run kvcanary-gen generate.",
         )
     write_offsets_len = checks.size("write_plan_out.write_offsets", write_plan_out.write_offsets, 1, 0)
     if write_offsets_len <= 0:
         raise errors.CanaryValueError(
-            "KVC-006",
-            f"kv-canary: write_offsets_len must be positive, got {write_offsets_len}",
+            "KVC-006", f"kv-canary: write_offsets_len must be positive, got {write_offsets_len}"
         )
     if verify_capacity < 0:
         raise errors.CanaryValueError(
-            "KVC-007",
-            f"kv-canary: verify_capacity must be non-negative, got {verify_capacity}",
+            "KVC-007", f"kv-canary: verify_capacity must be non-negative, got {verify_capacity}"
         )
-    write_seed_slot_indices_len = checks.size("write_plan_out.write_seed_slot_indices", write_plan_out.write_seed_slot_indices, 1, 0)
+    write_seed_slot_indices_len = checks.size(
+        "write_plan_out.write_seed_slot_indices", write_plan_out.write_seed_slot_indices, 1, 0
+    )
     if write_offsets_len != write_seed_slot_indices_len + 1:
         raise errors.CanaryValueError(
             "KVC-008",
@@ -325,13 +330,11 @@ def validate(
         )
     if bs > write_seed_slot_indices_len:
         raise errors.CanaryValueError(
-            "KVC-009",
-            f"kv-canary: bs={bs} exceeds write_req_capacity={write_seed_slot_indices_len}",
+            "KVC-009", f"kv-canary: bs={bs} exceeds write_req_capacity={write_seed_slot_indices_len}"
         )
     if verify_capacity > layout.INT32_MAX:
         raise errors.CanaryValueError(
-            "KVC-010",
-            f"kv-canary: verify_capacity must be at most {layout.INT32_MAX}, got {verify_capacity}",
+            "KVC-010", f"kv-canary: verify_capacity must be at most {layout.INT32_MAX}, got {verify_capacity}"
         )
     checks.int64("swa_window_size", swa_window_size)
     checks.int64("verify_capacity", verify_capacity)

@@ -12,7 +12,6 @@ import triton.language as tl
 from .. import errors, layout
 from ..core import checks, device, dispatch, eager, functions, lang
 
-
 # --- Public functions -------------------------------------------------------------------------------------------------
 
 
@@ -218,7 +217,9 @@ def validate(
     if req_to_verify_expected_tokens is not None:
         tensors.append(("req_to_verify_expected_tokens", req_to_verify_expected_tokens, torch.int32, 2))
     if req_to_verify_expected_tokens_valid_lens is not None:
-        tensors.append(("req_to_verify_expected_tokens_valid_lens", req_to_verify_expected_tokens_valid_lens, torch.int64, 1))
+        tensors.append(
+            ("req_to_verify_expected_tokens_valid_lens", req_to_verify_expected_tokens_valid_lens, torch.int64, 1)
+        )
     checks.kinds(tensors)
     checks.kind("kv_token_id_vs_position_offset", kv_token_id_vs_position_offset, int)
     checks.kind("swa_window_size", swa_window_size, int)
@@ -300,7 +301,7 @@ def _plan_entries_kernel(
     mask = found & (i < verify_capacity)
     j = i - first
     given_row = tl.load(req_pool_indices_ptr + r, mask=mask, other=0)
-    row = tl.where((0 <= given_row) & (given_row < table_rows), given_row, device.REQ_POOL_IDX_PADDING)
+    row = tl.where((given_row >= 0) & (given_row < table_rows), given_row, device.REQ_POOL_IDX_PADDING)
     position = device.window_start(tl.load(prefix_lens_ptr + r, mask=mask, other=0), swa_window_size) + j
     token_column = position + kv_token_id_vs_position_offset
     verify_slot_indices = device.slot_at(
@@ -318,12 +319,14 @@ def _plan_entries_kernel(
     if HAS_REQ_TO_VERIFY_EXPECTED_TOKENS and HAS_REQ_TO_VERIFY_EXPECTED_TOKENS_VALID_LENS:
         chosen = (
             (row == given_row)
-            & (0 <= token_column)
+            & (token_column >= 0)
             & (token_column < tl.load(req_to_verify_expected_tokens_valid_lens_ptr + r, mask=mask, other=0))
         )
-        req_to_verify_expected_tokens_value = tl.load(req_to_verify_expected_tokens_ptr + row * token_width + token_column, mask=mask & chosen & (row < token_rows) & (token_column < token_width), other=-1).to(
-            tl.int64
-        )
+        req_to_verify_expected_tokens_value = tl.load(
+            req_to_verify_expected_tokens_ptr + row * token_width + token_column,
+            mask=mask & chosen & (row < token_rows) & (token_column < token_width),
+            other=-1,
+        ).to(tl.int64)
         verify_expected_tokens = tl.where(chosen, req_to_verify_expected_tokens_value, -1)
     else:
         verify_expected_tokens = -1
@@ -438,7 +441,7 @@ def reference(
     segments = eager.segments(verify_offsets_scratch, bs, verify_capacity)
     r, j, i = segments.owner, segments.within, segments.index
     given_row = eager.load(req_pool_indices, r)
-    row = torch.where((0 <= given_row) & (given_row < table_rows), given_row, layout.REQ_POOL_IDX_PADDING)
+    row = torch.where((given_row >= 0) & (given_row < table_rows), given_row, layout.REQ_POOL_IDX_PADDING)
     position = functions.window_start(eager.load(prefix_lens, r), swa_window_size) + j
     token_column = position + kv_token_id_vs_position_offset
     verify_slot_indices = functions.slot_at(
@@ -448,7 +451,7 @@ def reference(
     if req_to_verify_expected_tokens is not None and req_to_verify_expected_tokens_valid_lens is not None:
         chosen = (
             (row == given_row)
-            & (0 <= token_column)
+            & (token_column >= 0)
             & (token_column < eager.load(req_to_verify_expected_tokens_valid_lens, r))
         )
         verify_expected_tokens = torch.where(

@@ -6,12 +6,10 @@ Contract §3.
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
 from .. import errors, layout
 from ..core import checks, device, dispatch, eager, functions, lang
-
 
 # --- Public functions -------------------------------------------------------------------------------------------------
 
@@ -212,20 +210,17 @@ def validate(
     if bs > layout.MAX_PLAN_BATCH:
         raise errors.CanaryValueError(
             "KVC-005",
-            f"kv-canary: launch_canary_plan_kernels supports at most bs={layout.MAX_PLAN_BATCH} reqs per launch, "
-            f"got bs={bs}. To raise the limit, set MAX_PLAN_BATCH in spec/constants.yaml and run kvcanary-gen "
-            "generate.",
+            f"kv-canary: launch_canary_plan_kernels supports at most bs={layout.MAX_PLAN_BATCH} reqs per launch, got "
+            f"bs={bs}. To raise the limit, set MAX_PLAN_BATCH in spec/constants.yaml and run kvcanary-gen generate.",
         )
     out_write_offsets_len = checks.size("out_write_offsets", out_write_offsets, 1, 0)
     if out_write_offsets_len <= 0:
         raise errors.CanaryValueError(
-            "KVC-006",
-            f"kv-canary: write_offsets_len must be positive, got {out_write_offsets_len}",
+            "KVC-006", f"kv-canary: write_offsets_len must be positive, got {out_write_offsets_len}"
         )
     if verify_capacity < 0:
         raise errors.CanaryValueError(
-            "KVC-007",
-            f"kv-canary: verify_capacity must be non-negative, got {verify_capacity}",
+            "KVC-007", f"kv-canary: verify_capacity must be non-negative, got {verify_capacity}"
         )
     write_req_capacity = checks.size("out_write_seed_slot_indices", out_write_seed_slot_indices, 1, 0)
     if out_write_offsets_len != write_req_capacity + 1:
@@ -238,8 +233,7 @@ def validate(
         raise errors.CanaryValueError("KVC-009", f"kv-canary: bs={bs} exceeds write_req_capacity={write_req_capacity}")
     if verify_capacity > layout.INT32_MAX:
         raise errors.CanaryValueError(
-            "KVC-010",
-            f"kv-canary: verify_capacity must be at most {layout.INT32_MAX}, got {verify_capacity}",
+            "KVC-010", f"kv-canary: verify_capacity must be at most {layout.INT32_MAX}, got {verify_capacity}"
         )
     checks.int64("swa_window_size", swa_window_size)
     checks.int64("verify_capacity", verify_capacity)
@@ -440,7 +434,6 @@ def reference(
     verify_total = eager.total(verify_offsets_scratch_ends)
     write_offsets_ends = eager.running_sum(write_count.expand_as(r))
     eager.store_offsets(out_write_offsets, write_offsets_ends, rest=0)
-    write_total = eager.total(write_offsets_ends)
     write_seed_slot_indices = torch.where(
         (write_count > 0) & (prefix_len > 0),
         functions.slot_at(row, prefix_len - 1, full_to_swa_index_mapping, req_to_token, mapping_len, table_width),

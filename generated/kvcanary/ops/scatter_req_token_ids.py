@@ -11,7 +11,6 @@ import triton.language as tl
 
 from ..core import checks, dispatch, eager, lang
 
-
 # --- Public functions -------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,181 @@
+"""A reference page for every kernel and operation."""
+
+from __future__ import annotations
+
+from kvcanary_gen.emit.docs.functions import function_link
+from kvcanary_gen.emit.docs.markdown import code, listing, table
+from kvcanary_gen.emit.docs.pages import page
+from kvcanary_gen.emit.host import EXCEPTIONS
+from kvcanary_gen.emit.ops import params, signature
+from kvcanary_gen.excerpt import source, spec_file
+from kvcanary_gen.ir import (
+    CallIR,
+    FlatDomain,
+    InvariantIR,
+    KernelIR,
+    Program,
+    ScalarArg,
+    ScanDomain,
+    StructIR,
+    TensorArg,
+)
+from kvcanary_gen.lint import called, kernel_nodes
+from kvcanary_gen.load import Document
+from kvcanary_gen.surface import Surface
+
+# Rules that every function checks, whatever its declarations; others of theirs depend on what it takes.
+_ON_SCALARS, _ON_CALL = {"scalar"}, {"backend", "interpreter", "capture"}
+_ELSEWHERE = {"capacity"}
+
+
+def op_pages(program: Program, document: Document, views: dict[str, Surface]) -> dict[str, str]:
+    pages = {}
+    for name, surface in views.items():
+        kernel, operation = program.kernels.get(name), program.operations.get(name)
+        pages[f"ops/{name}.md"] = page(
+            "op.md.j2",
+            surface=surface,
+            file=spec_file(document, "kernels" if kernel else "operations", name),
+            package=program.header.package,
+            signature=signature(surface.launcher, params(surface), backend=True).removeprefix("def ").removesuffix(":"),
+            arguments=_arguments(surface),
+            structs=[_struct(name, struct, doc) for name, struct, doc in surface.structs],
+            sizes=_sizes(program, surface),
+            partial=surface.contract and f"Contract {surface.contract}.",
+            parents=[op for op in program.operations.values() if kernel and kernel in [c.kernel for c in op.calls]],
+            kernel=_kernel(program, document, kernel) if kernel else None,
+            calls=[_call(call) for call in operation.calls] if operation else [],
+            errors=_errors(program, surface),
+        )
+    return pages
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _arguments(surface: Surface) -> str:
+    outputs = {tensor.path for tensor in surface.tensors if tensor.output}
+    rows = [[code(name), code(struct.name), "", "out", doc] for name, struct, doc in surface.structs]
+    for arg in (*surface.arguments, *surface.workspaces):
+        if isinstance(arg, ScalarArg):
+            rows.append([code(arg.name), "int", "", "in", _meaning(arg)])
+        else:
+            way = "scratch" if arg in surface.workspaces else "out" if arg.name in outputs else "in"
+            rows.append([code(arg.name), arg.dtype, code(arg.shape_text), way, _meaning(arg)])
+    rows.append([code("backend"), "str or None", "", "in", "`triton` or `reference`; by device if None."])
+    return table(["name", "type", "shape", "", "meaning"], rows)
+
+
+def _meaning(arg: TensorArg | ScalarArg) -> str:
+    parts = ["Optional.", arg.doc] if isinstance(arg, TensorArg) and arg.optional else [arg.doc]
+    if arg.values is not None:
+        parts.append(f"Valid values: {code(arg.values.text)}.")
+    if isinstance(arg, TensorArg) and arg.outside:
+        parts.append(f"Reads {arg.outside} outside.")
+    return " ".join(part if part.endswith((".", ";", ":")) else f"{part}." for part in parts)
+
+
+def _struct(name: str, struct: StructIR, doc: str) -> dict[str, object]:
+    rows = [[code(f.name), f.dtype, code(_shape(f.shape)), f.doc] for f in struct.fields]
+    return {"name": name, "struct": struct, "doc": doc, "table": table(["field", "dtype", "shape", "meaning"], rows)}
+
+
+def _shape(shape: object) -> str:
+    assert isinstance(shape, tuple)
+    return f"[{', '.join(axis.text for axis in shape)}]"
+
+
+def _sizes(program: Program, surface: Surface) -> str:
+    """Sizes that the shapes speak of, and what each is read off."""
+    rows = []
+    for name, (tensor, axis) in surface.dims.items():
+        plain = name.rpartition(".")[2]
+        meaning = program.dim_docs.get(plain) or next(
+            (f"Capacity of the {code(s.name)}." for s in program.structs.values() if s.capacity == plain), ""
+        )
+        rows.append([code(plain), code(f"{tensor}.shape[{axis}]"), meaning])
+    return table(["size", "read off", "meaning"], rows)
+
+
+# ---- what it does ----------------------------------------------------------------------------------------------------
+
+
+def _kernel(program: Program, document: Document, kernel: KernelIR) -> dict[str, object]:
+    used = called([*kernel_nodes(kernel), *(node for _, node in kernel.lets)])
+    return {
+        "domain": _domain(kernel, document),
+        "source": source(document, "kernels", kernel.name, "domain", "let", "offsets", "store", "finally"),
+        "functions": listing([function_link(name, "../") for name in program.functions if name in used]),
+        "scan": isinstance(kernel.domain, ScanDomain),
+        "sums": _sums(kernel),
+        "narrow": [out.name for out in kernel.outputs if out.dtype == "int32"],
+    }
+
+
+def _domain(kernel: KernelIR, document: Document) -> list[str]:
+    """The iteration domain in words, a paragraph for each idea."""
+    domain = kernel.domain
+    text = document.section("kernels")[kernel.name].domain
+    count = code(text.count)
+    if isinstance(domain, ScanDomain):
+        words = [f"For each {code(domain.index)} from 0 up to {count}, in order, with running sums over all before it."]
+    elif isinstance(domain, FlatDomain):
+        limit = f", but not from {code(text.limit)} on" if text.limit else ""
+        words = [f"For each {code(domain.index)} from 0 up to {count}{limit}; no two depend on each other."]
+    else:
+        owner, index, within, segments = domain.owner, domain.index, domain.within, domain.segments
+        words = [
+            f"For each segment {code(owner)} from 0 up to {count}, and in it for each index {code(index)} from "
+            f"{code(f'{segments}[{owner}]')} up to {code(f'{segments}[{owner} + 1]')}, the latter not included. "
+            f"{code(within)} is the place within the segment, from 0.",
+            f"A negative offset counts as 0, a segment whose offsets run backwards is empty, and indices from "
+            f"{code(text.limit)} on do not exist. Where two segments store to one element, the later one has the last "
+            "word.",
+        ]
+    if text.when:
+        words.append(f"Nothing is stored at all unless {code(text.when)}.")
+    return words
+
+
+def _sums(kernel: KernelIR) -> list[str]:
+    """A sentence for every running sum."""
+    found = []
+    for offsets in kernel.offsets:
+        rest = f"; elements behind it become {offsets.rest}" if offsets.rest is not None else "; elements behind it stay"
+        found.append(
+            f"{code(offsets.tensor)}: element r is the sum before r, and the element behind the last is the total, "
+            f"{code(offsets.total)}{rest}. Negative summands count as 0, and sums stop at 2⁶³ − 1 instead of wrapping."
+        )
+    return found
+
+
+def _call(call: CallIR) -> dict[str, object]:
+    renamed = [(path, name) for name, path in call.bind.items() if path != name]
+    return {"kernel": call.kernel, "renamed": [f"{code(path)} as {code(name)}" for path, name in renamed]}
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+
+
+def applies(invariant: InvariantIR, surface: Surface) -> bool:
+    """Whether a function can raise an error."""
+    if invariant.kind == "rule":
+        return any(rule.invariant is invariant for rule in surface.rules)
+    if invariant.kind in _ON_SCALARS:
+        return bool(surface.scalars)
+    if invariant.kind == "length":
+        return bool(surface.lengths)
+    return invariant.kind not in _ELSEWHERE
+
+
+def _errors(program: Program, surface: Surface) -> str:
+    mine = [invariant for invariant in program.invariants if applies(invariant, surface)]
+    mine.sort(key=lambda invariant: invariant.kind in _ON_CALL)
+    rows = [
+        [f"[{i.id}](../errors/{i.id}.md)", code(EXCEPTIONS[i.raises]), code(i.rule_text) if i.rule_text else "", i.meaning]
+        for i in mine
+    ]
+    return table(["id", "exception", "must hold", "raised when"], rows)
+
+
+
