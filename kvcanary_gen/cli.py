@@ -21,7 +21,7 @@ _FRAMED = sys.stdout.isatty() and sys.stderr.isatty()
 
 app = typer.Typer(
     name="kvcanary-gen",
-    help="Writes the canary's kernels, references, validators and reference pages from the spec, and proves that they agree.",
+    help="Writes kernels, references, validators and reference pages from the spec, and proves that they agree.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich" if _FRAMED else None,

@@ -6,6 +6,11 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+# Who made a mistake a hundred times reads the first few; more would only take time.
+MAX_FINDINGS = 200
+MAX_MESSAGE = 400
+MAX_QUOTE = 60
+
 
 @dataclass(frozen=True, order=True)
 class Mark:
@@ -32,9 +37,9 @@ class Diagnostic:
 
     def github(self) -> str:
         """A workflow command that GitHub shows on the line of the diff."""
-        escaped = self.message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-        where = f"file={self.mark.file},line={self.mark.line},col={self.mark.column},title={self.rule}"
-        return f"::error {where}::{escaped}"
+        file = _escape(self.mark.file).replace(":", "%3A").replace(",", "%2C")
+        where = f"file={file},line={self.mark.line},col={self.mark.column},title={self.rule}"
+        return f"::error {where}::{_escape(self.message)}"
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -46,8 +51,12 @@ class Diagnostic:
         }
 
 
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
 class SpecError(Exception):
-    """The spec cannot be used; carries every finding, sorted by place."""
+    """The spec cannot be used; carries the findings, sorted by place."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = sorted(set(diagnostics))
@@ -56,19 +65,38 @@ class SpecError(Exception):
 
 @dataclass
 class Diagnostics:
-    """Collects findings, so that one run reports all of them."""
+    """Collects findings, so that one run reports all of them.
+
+    With a `limit`, the finding that reaches it raises SpecError at once.
+    """
 
     found: list[Diagnostic] = field(default_factory=list)
+    limit: int | None = None
 
     def add(self, mark: Mark, rule: str, message: str) -> None:
+        """Records a finding; the message becomes one line of bounded length."""
+        message = " ".join(message.split())
+        if len(message) > MAX_MESSAGE:
+            message = message[: MAX_MESSAGE - 1] + "…"
         self.found.append(Diagnostic(mark, rule, message))
+        if self.limit is not None and len(self.found) >= self.limit:
+            raise SpecError(self.found)
 
     def raise_if_any(self) -> None:
         if self.found:
             raise SpecError(self.found)
 
 
+def quote(text: str) -> str:
+    """The text in quotes, cut where it is long."""
+    return f"'{text}'" if len(text) <= MAX_QUOTE else f"'{text[: MAX_QUOTE - 1]}…'"
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """' (did you mean 'x'?)' for the known word closest to `word`, else an empty string."""
-    close = difflib.get_close_matches(word, sorted(set(known)), n=1, cutoff=0.6)
+    if len(word) > MAX_QUOTE:
+        return ""
+    words = sorted(set(known))
+    close = [other for other in words if other.lower() == word.lower() and other != word]
+    close = close or difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     return f" (did you mean '{close[0]}'?)" if close else ""

@@ -36,7 +36,9 @@ class Format(str, Enum):
     github = "github"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="For people, for programs, or for GitHub's annotations.")]
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="For people, for programs, or for GitHub's annotations.")
+]
 
 
 def console(*, stderr: bool = False) -> Console:

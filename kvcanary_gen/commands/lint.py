@@ -46,7 +46,11 @@ def lint(
     except SpecError as error:
         errors = [localise(found, spec) for found in error.diagnostics]
     if format is Format.json:
-        print(json.dumps([_as_json(found, "error") for found in errors] + [_as_json(f, "warning") for f in notes], indent=2))
+        print(
+            json.dumps(
+                [_as_json(found, "error") for found in errors] + [_as_json(f, "warning") for f in notes], indent=2
+            )
+        )
     elif format is Format.github:
         for found in errors:
             print(found.github())
@@ -67,7 +71,9 @@ def _print(errors: list[Diagnostic], notes: list[Diagnostic], program: Program |
     for found in errors:
         screen.print(finding_text(found, "bold red"))
     for found in notes:
-        screen.print(Text.assemble((f"{found.mark}:", "bold"), " ", (f"{found.rule} warning:", "yellow"), f" {found.message}"))
+        screen.print(
+            Text.assemble((f"{found.mark}:", "bold"), " ", (f"{found.rule} warning:", "yellow"), f" {found.message}")
+        )
     if errors:
         count = f"{plural(len(errors), 'error')} in {plural(len(files_of(errors)), 'file')}"
         screen.print(Text.assemble((f"{count}.", "bold"), f" More on a rule: kvcanary-gen explain {errors[0].rule}"))

@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from kvcanary_gen.schema import SpecFile
+from kvcanary_gen.schema.meanings import meaning
+from kvcanary_gen.schema.text import _Doc, _Expr, _InvariantId, _Name, _Target, _TypeText
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# Descriptions of a scalar type, which say less than the meaning of a key.
+_GENERIC = {"", *(kind.description for kind in (_Doc, _Expr, _InvariantId, _Name, _Target, _TypeText))}
 
 
 def spec_schema() -> dict[str, Any]:
     """JSON Schema of one spec file; the same for every version of Pydantic that the generator runs with."""
     found = _tidy(SpecFile.model_json_schema())
     definitions = found.pop("$defs")
+    for model, definition in definitions.items():
+        for key, part in definition["properties"].items():
+            words = meaning(model, key)
+            if words and part.get("description", "") in _GENERIC:
+                part["description"] = words
     return {
         "$schema": _DIALECT,
         "title": "kvcanary spec file",

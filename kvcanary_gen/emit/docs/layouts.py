@@ -23,7 +23,7 @@ def layouts_page(program: Program, document: Document) -> str:
         "layouts.md.j2",
         constants=table(
             ["name", "type", "value", "meaning"],
-            [[code(n), c.type, code(_spelling(c.value)), c.doc] for n, c in program.constants.items()],
+            [[code(n), c.type, code(_spelling(document, n)), c.doc] for n, c in program.constants.items()],
         ),
         layouts=[(name, layout, text, len(layout.fields) * WORD_BYTES) for name, layout, text in layouts],
         enums=[(name, enum, _enum_table(enum)) for name, enum in program.enums.items()],
@@ -34,8 +34,10 @@ def layouts_page(program: Program, document: Document) -> str:
     )
 
 
-def _spelling(value: int) -> str:
-    """A number as the spec spells it: 0xC0FFEE stays so."""
+def _spelling(document: Document, constant: str) -> str:
+    """The number as the spec spells it: 0xC0FFEE stays so."""
+    source = document.sources[document.places["constants", constant]]
+    value = source.tree["constants"][constant]["value"]
     return str(value.text) if isinstance(value, LocatedInt) else str(value)
 
 

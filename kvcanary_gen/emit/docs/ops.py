@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kvcanary_gen.emit.docs.functions import function_link
 from kvcanary_gen.emit.docs.markdown import code, listing, table
 from kvcanary_gen.emit.docs.pages import page
@@ -13,6 +15,7 @@ from kvcanary_gen.ir import (
     FlatDomain,
     InvariantIR,
     KernelIR,
+    OperationIR,
     Program,
     ScalarArg,
     ScanDomain,
@@ -37,7 +40,7 @@ def op_pages(program: Program, document: Document, views: dict[str, Surface]) ->
             surface=surface,
             file=spec_file(document, "kernels" if kernel else "operations", name),
             package=program.header.package,
-            signature=signature(surface.launcher, params(surface), backend=True).removeprefix("def ").removesuffix(":"),
+            signature=_signature(surface),
             arguments=_arguments(surface),
             structs=[_struct(name, struct, doc) for name, struct, doc in surface.structs],
             sizes=_sizes(program, surface),
@@ -45,9 +48,14 @@ def op_pages(program: Program, document: Document, views: dict[str, Surface]) ->
             parents=[op for op in program.operations.values() if kernel and kernel in [c.kernel for c in op.calls]],
             kernel=_kernel(program, document, kernel) if kernel else None,
             calls=[_call(call) for call in operation.calls] if operation else [],
-            errors=_errors(program, surface),
+            errors=_errors(program, surface, operation),
         )
     return pages
+
+
+def _signature(surface: Surface) -> str:
+    text = signature(surface.launcher, params(surface), backend=True)
+    return text.removeprefix("def ").removesuffix(":").replace("structs.", "")
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -63,7 +71,7 @@ def _arguments(surface: Surface) -> str:
             way = "scratch" if arg in surface.workspaces else "out" if arg.name in outputs else "in"
             rows.append([code(arg.name), arg.dtype, code(arg.shape_text), way, _meaning(arg)])
     rows.append([code("backend"), "str or None", "", "in", "`triton` or `reference`; by device if None."])
-    return table(["name", "type", "shape", "", "meaning"], rows)
+    return table(["name", "type", "shape", "use", "meaning"], rows)
 
 
 def _meaning(arg: TensorArg | ScalarArg) -> str:
@@ -141,7 +149,9 @@ def _sums(kernel: KernelIR) -> list[str]:
     """A sentence for every running sum."""
     found = []
     for offsets in kernel.offsets:
-        rest = f"; elements behind it become {offsets.rest}" if offsets.rest is not None else "; elements behind it stay"
+        rest = (
+            f"; elements behind it become {offsets.rest}" if offsets.rest is not None else "; elements behind it stay"
+        )
         found.append(
             f"{code(offsets.tensor)}: element r is the sum before r, and the element behind the last is the total, "
             f"{code(offsets.total)}{rest}. Negative summands count as 0, and sums stop at 2⁶³ − 1 instead of wrapping."
@@ -168,14 +178,26 @@ def applies(invariant: InvariantIR, surface: Surface) -> bool:
     return invariant.kind not in _ELSEWHERE
 
 
-def _errors(program: Program, surface: Surface) -> str:
+def _errors(program: Program, surface: Surface, operation: OperationIR | None) -> str:
     mine = [invariant for invariant in program.invariants if applies(invariant, surface)]
     mine.sort(key=lambda invariant: invariant.kind in _ON_CALL)
+    texts = {invariant.id: _rule_text(invariant, operation) for invariant in mine}
     rows = [
-        [f"[{i.id}](../errors/{i.id}.md)", code(EXCEPTIONS[i.raises]), code(i.rule_text) if i.rule_text else "", i.meaning]
+        [
+            f"[{i.id}](../errors/{i.id}.md)",
+            code(EXCEPTIONS[i.raises]),
+            code(texts[i.id]) if texts[i.id] else "",
+            i.meaning,
+        ]
         for i in mine
     ]
     return table(["id", "exception", "must hold", "raised when"], rows)
 
 
-
+def _rule_text(invariant: InvariantIR, operation: OperationIR | None) -> str:
+    """The rule in the caller's names; a kernel's rule speaks of the kernel's arguments."""
+    text = invariant.rule_text
+    for call in operation.calls if operation else ():
+        if call.kernel.name in invariant.operations:
+            text = "".join(call.bind.get(word, word) for word in re.split(r"(\W+)", text))
+    return text

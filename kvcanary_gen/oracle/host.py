@@ -1,0 +1,302 @@
+"""Judges a call by its metadata: which rule it breaks first, in the order of the spec. Never shipped.
+
+Written apart from the emitted validators, so that a mistake in one shows against the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from kvcanary_gen.expr.nodes import (
+    Binary,
+    Call,
+    Compare,
+    Const,
+    Length,
+    Logic,
+    Node,
+    Present,
+    Select,
+    Unary,
+    Var,
+)
+from kvcanary_gen.ir import InvariantIR, MessagePart, Program
+from kvcanary_gen.surface import BoundRule, CheckedTensor, LengthRule, Surface
+
+GPUS = ("cuda", "xpu")
+
+
+@dataclass(frozen=True)
+class Meta:
+    """A tensor without its elements: all that a validator may look at."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: str = "cpu"
+
+    @staticmethod
+    def packed(dtype: str, shape: tuple[int, ...], device: str = "cpu") -> Meta:
+        strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        return Meta(dtype, shape, strides, device)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements are packed in row-major order; the stride of an axis of one element says nothing."""
+        if 0 in self.shape:
+            return True
+        packed = Meta.packed(self.dtype, self.shape).strides
+        return all(n == 1 or have == want for n, have, want in zip(self.shape, self.strides, packed, strict=True))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The rule that a call breaks, and what must be raised for it."""
+
+    id: str
+    raises: str
+    text: str
+
+
+# Path to what stands there: a Meta, or the Python object itself. A struct has an entry of its own only where something
+# else was passed for it.
+CallMeta = Mapping[str, object]
+
+
+def first_broken(program: Program, surface: Surface, call: CallMeta, *, reference: bool) -> Broken | None:
+    """The first rule that `call` breaks, on the reference or on the device path.
+
+    Rules stand in the order of the spec. Within a rule: structs, tensors that must be there in the order of the
+    signature, those that may be missing, scalars. A rule that speaks of a length checks that tensor's rank first.
+    """
+    judge = _Judge(program, surface, call, reference)
+    try:
+        judge.run()
+    except _Found as found:
+        return found.broken
+    return None
+
+
+class _Found(Exception):
+    def __init__(self, broken: Broken) -> None:
+        self.broken = broken
+
+
+@dataclass
+class _Judge:
+    program: Program
+    surface: Surface
+    call: CallMeta
+    reference: bool
+    metas: list[tuple[CheckedTensor, Meta]] = field(default_factory=list)
+
+    def run(self) -> None:
+        for invariant in self.program.invariants:
+            if invariant.kind == "rule":
+                for rule in self.surface.rules:
+                    if rule.invariant is invariant:
+                        self._rule(rule)
+            else:
+                getattr(self, f"_{invariant.kind}", lambda _: None)(invariant)
+
+    def _fail(self, invariant: InvariantIR, **words: object) -> NoReturn:
+        raise _Found(broken(self.program, invariant, invariant.message, self.call, words))
+
+    # --- rules of the spec --------------------------------------------------------------------------------------
+
+    def _rule(self, rule: BoundRule) -> None:
+        nodes = [rule.rule, *(part.value for part in rule.message if part.value is not None)]
+        for node in nodes:
+            self._known_ranks(node)
+        if not evaluate(rule.rule, self.call):
+            named = rule.invariant.named
+            caller = self.surface.reference if self.reference else named or self.surface.launcher
+            raise _Found(broken(self.program, rule.invariant, rule.message, self.call, {"op": caller}))
+
+    def _known_ranks(self, node: Node) -> None:
+        for part in node.walk():
+            meta = self.call.get(part.name) if isinstance(part, Length) else None
+            if isinstance(part, Length) and isinstance(meta, Meta):
+                self._one_rank(self.surface.tensor(part.name), meta)
+
+    # --- rules that declarations imply --------------------------------------------------------------------------
+
+    def _kind(self, invariant: InvariantIR) -> None:
+        for name, struct, _ in self.surface.structs:
+            if name in self.call:
+                self._fail(invariant, name=name, want=f"a {struct.name}", have=kind_of(self.call[name]))
+        for tensor in self._ordered():
+            given = self.call[tensor.path]
+            if not isinstance(given, Meta):
+                self._fail(invariant, name=tensor.path, want="a torch.Tensor", have=kind_of(given))
+            self.metas.append((tensor, given))
+        for scalar in self.surface.scalars:
+            given = self.call[scalar.name]
+            if type(given) is not int:
+                self._fail(invariant, name=scalar.name, want="an int", have=kind_of(given))
+
+    def _ordered(self) -> Iterator[CheckedTensor]:
+        """Tensors that must be there, then those that were given."""
+        yield from (tensor for tensor in self.surface.tensors if not tensor.optional)
+        yield from (t for t in self.surface.tensors if t.optional and self.call[t.path] is not None)
+
+    def _scalar(self, invariant: InvariantIR) -> None:
+        for scalar in self.surface.scalars:
+            value = self.call[scalar.name]
+            assert isinstance(value, int)
+            if value.bit_length() > 63 and value != -(1 << 63):
+                self._fail(invariant, name=scalar.name, want="int64", have=value)
+
+    def _dtype(self, invariant: InvariantIR) -> None:
+        for tensor, meta in self.metas:
+            if meta.dtype != tensor.dtype:
+                want, have = f"torch.{tensor.dtype}", f"torch.{meta.dtype}"
+                self._fail(invariant, name=tensor.path, want=want, have=have)
+
+    def _rank(self, _: InvariantIR) -> None:
+        for tensor, meta in self.metas:
+            self._one_rank(tensor, meta)
+
+    def _one_rank(self, tensor: CheckedTensor, meta: Meta) -> None:
+        if len(meta.shape) != len(tensor.shape):
+            rank = self.program.implied("rank")
+            self._fail(rank, name=tensor.path, want=f"{len(tensor.shape)}-D", have=meta.shape)
+
+    def _length(self, invariant: InvariantIR) -> None:
+        for rule in self.surface.lengths:
+            meta = self.call[rule.path]
+            if isinstance(meta, Meta):
+                self._one_length(invariant, rule, meta.shape[rule.axis])
+
+    def _one_length(self, invariant: InvariantIR, rule: LengthRule, have: int) -> None:
+        want = evaluate(rule.want, self.call)
+        if have == want or (rule.at_least and have > want):
+            return
+        name = f"{rule.path}.shape[{rule.axis}]" if rule.axis else rule.path
+        self._fail(invariant, name=name, want=f"at least {want}" if rule.at_least else want, have=have)
+
+    def _contiguous(self, invariant: InvariantIR) -> None:
+        for tensor, meta in self.metas:
+            if not meta.contiguous:
+                self._fail(invariant, name=tensor.path)
+
+    def _device(self, invariant: InvariantIR) -> None:
+        for tensor, meta in self.metas:
+            first, other = self.metas[0][1], self.metas[0][0].path
+            if meta.device != first.device:
+                self._fail(invariant, name=tensor.path, other=other, want=first.device, have=meta.device)
+
+
+def kind_of(value: object) -> str:
+    return "Tensor" if isinstance(value, Meta) else type(value).__name__
+
+
+def broken(
+    program: Program, invariant: InvariantIR, parts: tuple[MessagePart, ...], call: CallMeta, words: Mapping[str, object]
+) -> Broken:
+    """`invariant` with its message filled in."""
+    text = program.header.message_prefix
+    for part in parts:
+        if part.reserved:
+            text += str(words[part.text])
+        else:
+            text += part.text if part.value is None else str(evaluate(part.value, call))
+    return Broken(invariant.id, invariant.raises, text)
+
+
+# --- Outside of validators --------------------------------------------------------------------------------------------
+
+
+def broken_dispatch(
+    program: Program, *, device: str, backend: str | None, variable: str | None, interpreted: bool
+) -> Broken | None:
+    """What is wrong with a choice of backend: the argument counts, else the environment's variable."""
+    name = "backend" if backend is not None else f"{program.header.package.upper()}_BACKEND"
+    have = backend if backend is not None else variable or None
+    if have not in ("triton", "reference", None):
+        rule = program.implied("backend")
+        return broken(program, rule, rule.message, {}, {"name": name, "have": have})
+    if have == "triton" and not interpreted and device.partition(":")[0] not in GPUS:
+        rule = program.implied("interpreter")
+        return broken(program, rule, rule.message, {}, {"have": device})
+    return None
+
+
+def broken_capture(program: Program, op: str) -> Broken:
+    """What a reference raises while a graph is being captured."""
+    rule = program.implied("capture")
+    return broken(program, rule, rule.message, {}, {"op": op})
+
+
+def broken_capacity(program: Program, struct: str, have: int) -> Broken | None:
+    """What `allocate` of a struct raises for a capacity."""
+    rule = program.implied("capacity")
+    words = {"struct": struct, "capacity": program.structs[struct].capacity, "have": have}
+    return broken(program, rule, rule.message, {}, words) if have < 1 else None
+
+
+# --- Host expressions -------------------------------------------------------------------------------------------------
+
+
+def evaluate(node: Node, call: Mapping[str, object]) -> int:
+    """Value of a host expression in unbounded integers, a bool as 0 or 1.
+
+    Names stand for scalars and sizes; the length of a missing tensor is 0.
+    """
+    if isinstance(node, Const):
+        return node.value
+    if isinstance(node, Var):
+        value = call[node.name]
+        assert isinstance(value, int), node.name
+        return value
+    if isinstance(node, Length):
+        meta = call[node.name]
+        return meta.shape[node.axis] if isinstance(meta, Meta) else 0
+    if isinstance(node, Present):
+        return int((call[node.name] is None) == node.negated)
+    if isinstance(node, Select):
+        return evaluate(node.then if evaluate(node.condition, call) else node.other, call)
+    if isinstance(node, Logic):
+        quantifier = all if node.op == "and" else any
+        return int(quantifier(evaluate(item, call) for item in node.items))
+    return _operation(node, [evaluate(child, call) for child in node.children()])
+
+
+def _operation(node: Node, values: list[int]) -> int:
+    if isinstance(node, Compare):
+        left, right = values
+        order = (left > right) - (left < right)
+        return int(
+            {
+                "==": order == 0,
+                "!=": order != 0,
+                "<": order < 0,
+                "<=": order <= 0,
+                ">": order > 0,
+                ">=": order >= 0,
+            }[node.op]
+        )
+    if isinstance(node, Unary):
+        return {"-": -values[0], "~": ~values[0], "not": int(not values[0])}[node.op]
+    if isinstance(node, Binary):
+        return _binary(node.op, *values)
+    assert isinstance(node, Call) and node.builtin, node
+    if node.function == "clamp":
+        return min(max(values[0], values[1]), values[2])
+    return {"min": min, "max": max}.get(node.function, lambda items: items[0])(values)
+
+
+def _binary(op: str, left: int, right: int) -> int:
+    if op in ("//", "%"):
+        quotient, remainder = divmod(left, right)
+        return quotient if op == "//" else remainder
+    if op == "<<":
+        return left << right
+    if op == ">>":
+        return left >> right
+    return {"+": left + right, "-": left - right, "*": left * right, "&": left & right, "|": left | right}.get(
+        op, left ^ right
+    )
