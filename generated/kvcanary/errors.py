@@ -52,6 +52,7 @@ FIXES = {
     "KVC-014": "Slice all per-request tensors to the batch, and allocate plans with allocate().",
     "KVC-015": "Pass tensor.contiguous() for an input; an output must be contiguous from the start.",
     "KVC-016": "Move it to the device of the others before the call.",
+    "KVC-021": "Cut at a multiple of the element size, or clone the tensor.",
     "KVC-017": "Allocate for the largest batch, at least 1.",
     "KVC-018": "Use triton or reference, or leave it out to choose by device.",
     "KVC-019": "Set TRITON_INTERPRET=1 before the import to interpret the kernels, or let the reference run.",

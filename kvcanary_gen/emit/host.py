@@ -29,6 +29,14 @@ EXCEPTIONS = {
     "NotImplementedError": "CanaryNotImplementedError",
 }
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+# Checks that run over all tensors of a call.
+_TABLE_CHECKS = {
+    "dtype": "dtypes",
+    "rank": "ranks",
+    "contiguous": "contiguous",
+    "alignment": "aligned",
+    "device": "devices",
+}
 _TORCH_DTYPES = {"int32": "torch.int32", "int64": "torch.int64", "uint64": "torch.uint64", "uint8": "torch.uint8"}
 
 
@@ -105,9 +113,8 @@ class ValidatorEmitter:
         elif invariant.kind == "scalar":
             for scalar in self.surface.scalars:
                 self._line(f'checks.int64("{scalar.name}", {scalar.name})')
-        elif invariant.kind in ("dtype", "rank", "contiguous", "device"):
-            names = {"dtype": "dtypes", "rank": "ranks", "contiguous": "contiguous", "device": "devices"}
-            self._line(f"checks.{names[invariant.kind]}(tensors)")
+        elif invariant.kind in _TABLE_CHECKS:
+            self._line(f"checks.{_TABLE_CHECKS[invariant.kind]}(tensors)")
         elif invariant.kind == "length":
             for rule in self.surface.lengths:
                 self._length(rule.path, rule.axis, rule.want, rule.at_least)

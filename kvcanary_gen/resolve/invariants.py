@@ -23,6 +23,7 @@ IMPLIED_WORDS: dict[str, frozenset[str]] = {
     "rank": frozenset({"name", "want", "have"}),
     "length": frozenset({"name", "want", "have"}),
     "contiguous": frozenset({"name"}),
+    "alignment": frozenset({"name", "want", "have"}),
     "device": frozenset({"name", "other", "want", "have"}),
     "capacity": frozenset({"struct", "capacity", "have"}),
     "backend": frozenset({"name", "have"}),

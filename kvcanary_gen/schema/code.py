@@ -107,6 +107,7 @@ ImpliedKind = Literal[
     "rank",
     "length",
     "contiguous",
+    "alignment",
     "device",
     "capacity",
     "backend",

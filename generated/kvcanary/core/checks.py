@@ -77,6 +77,18 @@ def contiguous(tensors: Tensors) -> None:
             raise errors.CanaryValueError("KVC-015", f"kv-canary: {name} must be contiguous")
 
 
+def aligned(tensors: Tensors) -> None:
+    """Kernels load whole elements, which must not straddle their natural boundary."""
+    for name, tensor, _, _ in tensors:
+        want = tensor.element_size()
+        have = tensor.data_ptr() % want
+        if have:
+            raise errors.CanaryValueError(
+                "KVC-021",
+                f"kv-canary: {name} must be aligned to {want} bytes, got an address {have} bytes past a multiple",
+            )
+
+
 def devices(tensors: Tensors) -> None:
     """All tensors lie where the first one does."""
     other, first, _, _ = tensors[0]

@@ -370,3 +370,4 @@ def validate(
         checks.at_least("workspace", workspace.shape[0], layout.MAX_PLAN_BATCH + 1)
     checks.contiguous(tensors)
     checks.devices(tensors)
+    checks.aligned(tensors)

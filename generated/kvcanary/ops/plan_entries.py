@@ -245,6 +245,7 @@ def validate(
     checks.length("out_verify_prev_slot_indices", out_verify_prev_slot_indices.shape[0], verify_capacity)
     checks.contiguous(tensors)
     checks.devices(tensors)
+    checks.aligned(tensors)
 
 
 # --- Triton -----------------------------------------------------------------------------------------------------------

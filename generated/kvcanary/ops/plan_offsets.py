@@ -248,6 +248,7 @@ def validate(
     checks.length("out_write_num_valid_reqs", out_write_num_valid_reqs.shape[0], 1)
     checks.contiguous(tensors)
     checks.devices(tensors)
+    checks.aligned(tensors)
 
 
 # --- Triton -----------------------------------------------------------------------------------------------------------
@@ -394,7 +395,7 @@ def launch(
             swa_window_size,
             verify_capacity,
             HAS_FULL_TO_SWA_INDEX_MAPPING=full_to_swa_index_mapping is not None,
-            BLOCK=1024,
+            BLOCK=256,
             num_warps=8,
         )
 

@@ -102,6 +102,7 @@ def validate(
     checks.length("offsets", offsets.shape[0], bs + 1)
     checks.contiguous(tensors)
     checks.devices(tensors)
+    checks.aligned(tensors)
 
 
 # --- Triton -----------------------------------------------------------------------------------------------------------

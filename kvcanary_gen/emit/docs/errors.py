@@ -23,6 +23,7 @@ _WORDS = {
 }
 _WORDS_OF = {
     "length": {"want": "the length that the declarations and the other tensors imply", "have": "its own"},
+    "alignment": {"want": "the size of an element", "have": "what is left of the address"},
     "device": {"want": "that tensor's device", "have": "the argument's own"},
     "capacity": {"have": "the number that was passed"},
     "backend": {"name": "the argument or the environment's variable"},

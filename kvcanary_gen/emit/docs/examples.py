@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvcanary_gen.emit.host import EXCEPTIONS
 from kvcanary_gen.expr.nodes import Const, Length, Node, Var
@@ -27,7 +27,7 @@ def example_of(program: Program, invariant: InvariantIR, views: dict[str, Surfac
         return _rule_example(program, invariant, views[invariant.operations[0]])
     # Operations are what most people call, so the first of them is the example for all.
     names = [*program.operations, *program.kernels]
-    return _IMPLIED[invariant.kind](_Implied(program, invariant, views[names[0]]))
+    return _IMPLIED.get(invariant.kind, _unknown)(_Implied(program, invariant, views[names[0]]))
 
 
 def _error(program: Program, invariant: InvariantIR, parts: list[str]) -> str:
@@ -104,9 +104,10 @@ class _Implied:
         """A tensor with `rank` axes if there is one, else any."""
         return next((arg for arg in self.tensors() if len(arg.shape) == rank), self.tensors()[0])
 
-    def answer(self, lines: list[str], language: str = "python", **words: object) -> Example:
+    def answer(self, lines: list[str], **words: object) -> Example:
+        """The example, its message filled with `words`."""
         parts = [str(words[part.text]) if part.reserved else part.text for part in self.invariant.message]
-        return Example(lines, _error(self.program, self.invariant, parts), language)
+        return Example(lines, _error(self.program, self.invariant, parts))
 
     def call(self, argument: str, **words: object) -> Example:
         return self.answer(_call(self.surface.launcher, [argument]), **words)
@@ -151,6 +152,13 @@ def _contiguous(at: _Implied) -> Example:
     return at.call(f"{arg.name}={view}", name=arg.name)
 
 
+def _alignment(at: _Implied) -> Example:
+    arg = at.tensor(rank=1)
+    size = int("".join(c for c in arg.dtype if c.isdigit())) // 8
+    value = f"torch.frombuffer(buffer, dtype=torch.{arg.dtype}, offset={size // 2})"
+    return at.call(f"{arg.name}={value}", name=arg.name, want=size, have=size // 2)
+
+
 def _device(at: _Implied) -> Example:
     first = next(tensor.path for tensor in at.surface.tensors if not tensor.optional)
     arg = next((arg for arg in at.tensors() if arg.name != first), at.tensor())
@@ -168,12 +176,19 @@ def _backend(at: _Implied) -> Example:
 
 
 def _interpreter(at: _Implied) -> Example:
-    return at.answer(["KVCANARY_BACKEND=triton python serve.py --device cpu"], "sh", have="cpu")
+    shown = at.answer(["KVCANARY_BACKEND=triton python serve.py --device cpu"], have="cpu")
+    return replace(shown, language="sh")
 
 
 def _capture(at: _Implied) -> Example:
     name = at.surface.reference
     return at.answer(["with torch.cuda.graph(graph):", f"    {name}(...)"], op=name)
+
+
+def _unknown(at: _Implied) -> Example:
+    """A kind that has no example yet: the message with its placeholders."""
+    words = {part.text: "{" + part.text + "}" for part in at.invariant.message if part.reserved}
+    return at.answer([f"{at.surface.launcher}(...)"], **words)
 
 
 _IMPLIED: dict[str, Callable[[_Implied], Example]] = {
@@ -183,6 +198,7 @@ _IMPLIED: dict[str, Callable[[_Implied], Example]] = {
     "rank": _rank,
     "length": _length,
     "contiguous": _contiguous,
+    "alignment": _alignment,
     "device": _device,
     "capacity": _capacity,
     "backend": _backend,
