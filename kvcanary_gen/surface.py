@@ -121,7 +121,9 @@ def _bind_rule(invariant: InvariantIR, paths: dict[str, str], dims: dict[str, tu
 def _length_rules(tensors: tuple[CheckedTensor, ...], dims: dict[str, tuple[str, int]]) -> tuple[LengthRule, ...]:
     rules: list[LengthRule] = []
     for tensor in tensors:
-        scoped = {name.removeprefix(f"{tensor.scope}."): place for name, place in dims.items()} if tensor.scope else dims
+        scoped = (
+            {name.removeprefix(f"{tensor.scope}."): place for name, place in dims.items()} if tensor.scope else dims
+        )
         for axis, length in enumerate(tensor.shape):
             if length.dim is not None and scoped[length.dim] == (tensor.path, axis):
                 continue
@@ -165,9 +167,7 @@ def operation_surface(program: Program, operation: OperationIR) -> Surface:
                     dims.setdefault(f"{name}.{length.dim}", (path, axis))
     own = [arg for arg in operation.arguments if isinstance(arg, TensorArg)]
     dims |= bind_dims(own)
-    tensors += [
-        CheckedTensor(a.name, a.dtype, a.shape, a.doc, a.optional, a.name in written, argument=a) for a in own
-    ]
+    tensors += [CheckedTensor(a.name, a.dtype, a.shape, a.doc, a.optional, a.name in written, argument=a) for a in own]
     tensors += [
         CheckedTensor(w.name, w.dtype, w.shape, w.doc, True, w.name in written, workspace=True, argument=w)
         for w in operation.workspaces

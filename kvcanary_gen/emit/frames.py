@@ -29,5 +29,10 @@ def wrap(text: str, indent: int, *, hang: int = 0) -> list[str]:
     """Prose in lines of at most 120 columns; all but the first hang by `hang` more."""
     pad = " " * indent
     return textwrap.wrap(
-        text, 120, initial_indent=pad, subsequent_indent=pad + " " * hang, break_long_words=False, break_on_hyphens=False
+        text,
+        120,
+        initial_indent=pad,
+        subsequent_indent=pad + " " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
     )

@@ -54,8 +54,14 @@ def negate(node: Node) -> Node:
 
 
 def python_string(text: str) -> str:
-    """A double-quoted literal."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    """A literal of `text`."""
+    return _quoted(text.replace("\\", "\\\\").replace("\n", "\\n"))
+
+
+def _quoted(body: str, prefix: str = "") -> str:
+    """A literal of a body whose backslashes are escaped already, in the quotes that need fewer escapes."""
+    quote = "'" if body.count('"') > body.count("'") else '"'
+    return f"{prefix}{quote}{body.replace(quote, chr(92) + quote)}{quote}"
 
 
 @dataclass
@@ -193,9 +199,7 @@ class ValidatorEmitter:
             tensor = self.surface.tensor(part.name)
             name = self._size_name(part)
             self.sizes[part.name, part.axis] = name
-            call = invoke(
-                "checks.size", python_string(part.name), part.name, str(len(tensor.shape)), str(part.axis)
-            )
+            call = invoke("checks.size", python_string(part.name), part.name, str(len(tensor.shape)), str(part.axis))
             self.lines += statement(f"{name} = ", call, 4)
 
     def _size_name(self, length: Length) -> str:
@@ -238,15 +242,21 @@ class ValidatorEmitter:
 def split_string(literal: str, width: int) -> list[str]:
     """A long literal as adjacent ones, cut at blanks outside placeholders."""
     prefix = "f" if literal.startswith("f") else ""
-    body = literal[len(prefix) + 1 : -1]
+    quote = literal[-1]
+    body = literal[len(prefix) + 1 : -1].replace(f"\\{quote}", quote)
     pieces: list[str] = []
-    while len(body) + len(prefix) + 2 > width:
+    while len(_quoted(body, prefix)) > width:
         cut = width - len(prefix) - 3
-        while cut > 0 and not (body[cut - 1] == " " and body[:cut].count("{") == body[:cut].count("}")):
+        while cut > 0 and not _breakable(body, cut, prefix, width):
             cut -= 1
         if cut == 0:
             break
         pieces.append(body[:cut])
         body = body[cut:]
     pieces.append(body)
-    return [f'{prefix if "{" in piece else ""}"{piece}"' for piece in pieces]
+    return [_quoted(piece, prefix if "{" in piece else "") for piece in pieces]
+
+
+def _breakable(body: str, cut: int, prefix: str, width: int) -> bool:
+    head = body[:cut]
+    return head.endswith(" ") and head.count("{") == head.count("}") and len(_quoted(head, prefix)) <= width

@@ -48,7 +48,9 @@ def _tensor_param(arg: TensorArg) -> Param:
     return Param(arg.name, "torch.Tensor", "", note, arg.doc)
 
 
-def signature(name: str, parameters: list[Param], *, first: str = "", backend: bool = False, defaults: bool = True) -> str:
+def signature(
+    name: str, parameters: list[Param], *, first: str = "", backend: bool = False, defaults: bool = True
+) -> str:
     lines = [f"def {name}("]
     if first:
         lines.append(f"    {first},")
@@ -65,23 +67,25 @@ def docstring(surface: Surface, parameters: list[Param], *, reference: bool) -> 
     lines = wrap(f'"""{surface.doc}', 4)
     lines.append("")
     if reference:
-        lines += wrap(
-            f"The reference: same arguments, same result, on any device. Contract {surface.contract}.", 4
-        )
+        lines += wrap(f"The reference: same arguments, same result, on any device. Contract {surface.contract}.", 4)
         lines += ["", "    Raises:", *raises(surface), '    """']
         return lines
     lines += wrap(f"Contract {surface.contract}. Outputs change in place; nothing is read back to the host.", 4)
     lines += ["", "    Args:"]
     for param in parameters:
         lines += wrap(f"{param.name} ({param.note}): {param.doc}", 8, hang=4)
-    lines += wrap("backend (str, optional): 'triton' or 'reference'; chosen by KVCANARY_BACKEND or the device if None.", 8, hang=4)
+    lines += wrap(
+        "backend (str, optional): 'triton' or 'reference'; chosen by KVCANARY_BACKEND or the device if None.", 8, hang=4
+    )
     return [*lines, "", "    Raises:", *raises(surface), '    """']
 
 
 def raises(surface: Surface) -> list[str]:
     ids = ", ".join(rule.invariant.id for rule in surface.rules)
     explicit = f"{ids} for this operation, " if ids else ""
-    text = f"CanaryError: {explicit}and the rules on every tensor's dtype, rank, length, contiguity and device; all before"
+    text = (
+        f"CanaryError: {explicit}and the rules on every tensor's dtype, rank, length, contiguity and device; all before"
+    )
     return wrap(f"{text} anything is launched or written.", 8, hang=4)
 
 
@@ -247,9 +251,7 @@ class OpEmitter:
         def number(node: Node) -> str:
             return reader.value(node).flat()
 
-        if isinstance(domain, FlatDomain) or (
-            segment_schedule(domain, kernel.stores, kernel.lets) == "by_index"
-        ):
+        if isinstance(domain, FlatDomain) or (segment_schedule(domain, kernel.stores, kernel.lets) == "by_index"):
             bound = domain.bound if isinstance(domain, FlatDomain) else domain.limit
             lines = [f"    programs = triton.cdiv({number(bound)}, {block})"]
         else:
@@ -265,5 +267,3 @@ class OpEmitter:
     def _size(kernel: KernelIR, tensor: str, axis: int) -> str:
         size = f"{tensor}.shape[{axis}]"
         return f"{size} if {tensor} is not None else 0" if kernel.tensors[tensor].optional else size
-
-

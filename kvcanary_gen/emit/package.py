@@ -174,9 +174,7 @@ def _init(program: Program, views: dict[str, Surface]) -> str:
         modules[f".ops.{name}"] = [surface.launcher, surface.reference]
     imports = [(module, sorted(names, key=_import_order)) for module, names in sorted(modules.items()) if names]
     exported = sorted(name for _, names in imports for name in names)
-    return render(
-        "init.py.j2", doc=program.header.doc, imports=imports, exported=exported, sweep=bool(program.tags)
-    )
+    return render("init.py.j2", doc=program.header.doc, imports=imports, exported=exported, sweep=bool(program.tags))
 
 
 def _import_order(name: str) -> tuple[int, str]:

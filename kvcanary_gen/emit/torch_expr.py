@@ -27,7 +27,6 @@ from kvcanary_gen.expr.nodes import (
 )
 from kvcanary_gen.ir import FunctionIR, TensorArg
 
-
 # Longer conditions get a line and a name.
 MAX_INLINE_CONDITION = 60
 

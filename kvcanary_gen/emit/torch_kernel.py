@@ -143,5 +143,3 @@ class ReferenceEmitter:
 
 def _is_index(store: StoreIR, index: str) -> bool:
     return len(store.indices) == 1 and isinstance(store.indices[0], Var) and store.indices[0].name == index
-
-

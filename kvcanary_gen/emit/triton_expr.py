@@ -158,7 +158,9 @@ class Block(Writer):
     def _load(self, node: Load, mask: Code) -> Code:
         tensor = self.tensors[node.tensor]
         offset, inside = self.address(tensor, node.indices, mask)
-        place = operator("+", pointer_name(tensor.name), offset) if offset is not None else Atom(pointer_name(tensor.name))
+        place = (
+            operator("+", pointer_name(tensor.name), offset) if offset is not None else Atom(pointer_name(tensor.name))
+        )
         uniform = all(isinstance(index, Const) for index in node.indices)
         guard = conjunction(inside if uniform else [mask, *inside])
         loaded = (
@@ -173,9 +175,7 @@ class Block(Writer):
         self.write(f"{name} = ", code)
         return Atom(name)
 
-    def address(
-        self, tensor: TensorArg, indices: tuple[Node, ...], mask: Code
-    ) -> tuple[Code | None, list[Code]]:
+    def address(self, tensor: TensorArg, indices: tuple[Node, ...], mask: Code) -> tuple[Code | None, list[Code]]:
         """Offset of an element (None for the first), and the bounds checks that its indices still need."""
         self.needs.pointers[tensor.name] = None
         offset: Code | None = None
@@ -191,7 +191,9 @@ class Block(Writer):
                 self._size(tensor, axis, True)
             row = None if offset is None else operator("*", offset, size_name(tensor, axis))
             zero = isinstance(index, Const) and index.value == 0 and index.name is None
-            offset = row if zero and row is not None else None if zero else code if row is None else operator("+", row, code)
+            offset = (
+                row if zero and row is not None else None if zero else code if row is None else operator("+", row, code)
+            )
         return offset, inside
 
     def _size(self, tensor: TensorArg, axis: int, needed: bool) -> None:

@@ -155,7 +155,9 @@ class KernelEmitter:
         names = [*sizes, *scalars] + (["lanes"] if lanes else [])
         if not names:
             return []
-        note = "    # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled."
+        note = (
+            "    # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled."
+        )
         return [note, *(f"    {name} = {name}.to(tl.int64) + 0" for name in names)]
 
     # --- shared pieces ------------------------------------------------------------------------------------------
