@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -29,15 +30,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _name, _command in (
-    ("generate", generate),
-    ("check", check),
-    ("lint", lint),
-    ("schema", schema),
-    ("explain", explain),
-    ("compile", compile_kernels),
+for _name, _command, _help in (
+    ("generate", generate, "Write the generated folder from the spec."),
+    ("check", check, "Compare the generated folder with the spec."),
+    ("lint", lint, "Report every error of the spec on its line."),
+    ("explain", explain, "Show what a name means and what it becomes."),
+    ("compile", compile_kernels, "Compile every kernel ahead of time."),
+    ("schema", schema, "Print the JSON Schema of spec files."),
 ):
-    app.command(_name)(guarded(_command))
+    app.command(_name, short_help=_help)(guarded(_command))
 
 
 def _version() -> str:
@@ -73,8 +74,11 @@ def _main(
 
 def run() -> None:
     """Runs the command line of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a log that cannot show a character must not end the command
     try:
-        app()
+        app(prog_name="kvcanary-gen")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:

@@ -83,7 +83,7 @@ def _argument_sizes(program: Program) -> dict[str, str]:
 def _used_arguments(program: Program) -> set[str]:
     used = {argument.name for operation in program.operations.values() for argument in operation.arguments}
     for kernel in program.kernels.values():
-        used |= {argument.name for argument in (*kernel.inputs, *kernel.outputs, *kernel.scalars)}
+        used |= {*kernel.tensors, *(scalar.name for scalar in kernel.scalars)}
     return used
 
 

@@ -151,7 +151,7 @@ class _Reader:
             self._refuse(event.start_mark, path, "a key must be a plain word")
             self._node(event, (*path, "", ""), depth + 1)
             return None
-        key = self._text(event)
+        key = self._text(event, path)
         if event.anchor is not None or event.tag is not None:
             self._refuse(event.start_mark, path, "anchors and tags are not part of the language")
         elif self._is_plain(event):
@@ -172,7 +172,10 @@ class _Reader:
     def _is_plain(event: Any) -> bool:
         return not event.style
 
-    def _text(self, event: Any) -> LocatedStr:
+    def _text(self, event: Any, path: PathKey) -> LocatedStr:
+        control = _CONTROL.search(event.value)
+        if control is not None:
+            self._refuse(event.start_mark, path, f"character {_code(control.group())} is not part of the language")
         style = "" if self._is_plain(event) else event.style
         return LocatedStr.make(event.value, self._mark(event.start_mark), self._raw(event), style)
 
@@ -192,11 +195,7 @@ class _Reader:
         return "\n".join([self.lines[start.line][start.column :], *middle, last])
 
     def _scalar(self, event: Any, path: PathKey) -> Any:
-        text = self._text(event)
-        control = _CONTROL.search(text)
-        if control is not None:
-            self._refuse(event.start_mark, path, f"character {_code(control.group())} is not part of the language")
-            return text
+        text = self._text(event, path)
         if not self._is_plain(event):
             return text
         if _YAML_1_1_BOOLEAN.match(text) or (_LEADING_ZERO.match(text) and len(text) <= MAX_DIGITS):
@@ -248,7 +247,7 @@ def _decode(data: bytes, file: str, out: Diagnostics) -> str | None:
     try:
         text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        mark = _mark_behind(data[: error.start].decode("utf-8"), file)
+        mark = _mark_behind(data[: error.start].decode("utf-8").replace("\r\n", "\n").replace("\r", "\n"), file)
         out.add(mark, "KVG-001", f"is not UTF-8: byte 0x{data[error.start]:02X}")
         return None
     control = _CONTROL.search(text)

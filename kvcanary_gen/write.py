@@ -30,12 +30,11 @@ def write_tree(tree: Tree, folder: Path) -> Comparison:
     comparison = compare(tree, folder)
     if comparison.equal:
         return comparison
-    existed = folder.exists()
     folder.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         _stage(comparison, staging / "new")
-        _Move(staging, folder, existed).run(comparison)
+        _Move(staging, folder).run(comparison)
     except FolderError:
         raise  # what is left in the temporary folder may be the only copy
     except BaseException:
@@ -70,9 +69,8 @@ def _stage(comparison: Comparison, staging: Path) -> None:
 class _Move:
     """Moves staged files into place and remembers how to undo each step."""
 
-    def __init__(self, staging: Path, folder: Path, existed: bool) -> None:
-        self.new, self.old = staging / "new", staging / "old"
-        self.staging, self.folder, self.existed = staging, folder, existed
+    def __init__(self, staging: Path, folder: Path) -> None:
+        self.folder, self.new, self.old = folder, staging / "new", staging / "old"
         self.undo: list[Callable[[], object]] = []
 
     def run(self, comparison: Comparison) -> None:
@@ -100,18 +98,22 @@ class _Move:
         if replaces:
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(target, kept, follow_symlinks=False)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self._make_folder(target.parent)
         self.undo.append(lambda: _put_back(kept, target) if replaces else target.unlink(missing_ok=True))
         os.replace(self.new / path, target)
+
+    def _make_folder(self, where: Path) -> None:
+        """Makes a folder and its parents, each of them a step of its own."""
+        if where.is_dir():
+            return
+        self._make_folder(where.parent)
+        self.undo.append(lambda: where.rmdir() if where.is_dir() else None)
+        where.mkdir()
 
     def _roll_back(self, cause: BaseException) -> None:
         try:
             for step in reversed(self.undo):
                 step()
-            for where, _, _ in os.walk(self.folder, topdown=False):
-                _prune(Path(where), self.folder)
-            if not self.existed and self.folder.exists():
-                self.folder.rmdir()
         except OSError as error:
             raise FolderError(
                 f"{self.folder} could not be written ({cause}) nor put back as it was ({error}); "

@@ -49,7 +49,7 @@ def check(
     comparison = compare(build(spec, format), out)
     mend = command_line("generate", spec, out)
     if format is Format.json:
-        print(json.dumps(_as_json(comparison, out, mend), indent=2))
+        print(json.dumps(_as_json(comparison, out, mend), indent=2, ensure_ascii=False))
     elif format is Format.github:
         for difference in comparison.differences:
             print(_as_github(difference, out, mend))

@@ -41,7 +41,8 @@ def refuse_overlap(spec: Path, out: Path) -> None:
     """A generated folder holds nothing else, so a spec inside it would be removed."""
     inner, outer = spec.resolve(), out.resolve()
     if inner == outer or outer in inner.parents:
-        raise typer.BadParameter(f"{out} holds the spec itself; generated files need a folder of their own")
+        verb = "is" if inner == outer else "holds"
+        raise typer.BadParameter(f"{out} {verb} the spec itself; generated files need a folder of their own")
 
 
 def _report(comparison: Comparison, out: Path, seconds: float) -> None:

@@ -172,17 +172,15 @@ class ValidatorEmitter:
 
     def message(self, invariant: InvariantIR, parts: tuple[MessagePart, ...], words: dict[str, str]) -> str:
         """The message as an f-string (or a plain one where nothing varies)."""
-        body = self.program.header.message_prefix
-        varies = False
-        for part in parts:
+        varies = any(part.reserved or part.value is not None for part in parts)
+        body = ""
+        for part in (MessagePart(self.program.header.message_prefix), *parts):
             if part.reserved:
                 body += "{" + words[part.text] + "}"
-                varies = True
             elif part.value is not None:
                 body += "{" + self.value(part.value).flat() + "}"
-                varies = True
             else:
-                body += part.text.replace("{", "{{").replace("}", "}}")
+                body += part.text.replace("{", "{{").replace("}", "}}") if varies else part.text
         literal = python_string(body)
         return f"f{literal}" if varies else literal
 

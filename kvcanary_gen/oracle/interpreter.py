@@ -156,7 +156,7 @@ def run_kernel(program: Program, kernel: KernelIR, args: Values) -> None:
     if isinstance(domain, ScanDomain):
         _run_scan(machine, kernel, domain)
         return
-    for env in list(_points(machine, domain)):
+    for env in _points(machine, domain):
         for name, node in kernel.lets:
             env[name] = machine.eval(node, env)
         for store in kernel.stores:

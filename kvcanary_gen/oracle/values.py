@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ def wrap(value: int, dtype: str) -> int:
     return value - (1 << bits) if _SIGNED[dtype] and value >> (bits - 1) else value
 
 
-@dataclass
+@dataclass(repr=False)
 class Array:
     """A tensor. Loads outside it are the caller's business; `index` says whether a place exists."""
 
@@ -26,6 +27,11 @@ class Array:
 
     def __post_init__(self) -> None:
         assert len(self.data) == math.prod(self.shape)
+
+    def __repr__(self) -> str:
+        runs = [(value, len(list(group))) for value, group in itertools.groupby(self.data)]
+        shown = ", ".join(f"{value} × {count}" if count > 3 else ", ".join([str(value)] * count) for value, count in runs)
+        return f"{self.dtype}{list(self.shape)}({shown})"
 
     def index(self, places: tuple[int, ...]) -> int | None:
         """Flat index of an element, None where it lies outside."""

@@ -119,7 +119,10 @@ def _kind(at: _Implied) -> Example:
 
 
 def _scalar(at: _Implied) -> Example:
-    name = at.surface.scalars[0].name if at.surface.scalars else "count"
+    """A scalar that no rule speaks of, where there is one: a rule would be broken first."""
+    ruled = {part.name for rule in at.surface.rules for part in rule.rule.walk() if isinstance(part, Var)}
+    names = [scalar.name for scalar in at.surface.scalars]
+    name = next((name for name in names if name not in ruled), (names or ["count"])[0])
     return at.call(f"{name}=1 << 63", name=name, want="int64", have=1 << 63)
 
 

@@ -1,0 +1,305 @@
+"""Draws calls from declarations alone, so that a new kernel is tested with inputs that nobody wrote.
+
+A valid draw keeps to the declared `values`. A hostile one mixes in whatever the dtype holds, and sizes of 0: device
+data is never trusted. Host-side rules and divisors hold in both, because validators refuse anything else.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvcanary_gen.expr.nodes import Call, Compare, Const, Node, Var, names_of
+from kvcanary_gen.ir import KernelIR, OffsetsIR, OffsetValues, Program, ScalarArg, ScanDomain, TensorArg, ValueRange
+from kvcanary_gen.oracle.case import Case, calls, copied, input_at, poisoned, surface_dim
+from kvcanary_gen.oracle.host import evaluate
+from kvcanary_gen.oracle.interpreter import Machine, run_kernel, segments
+from kvcanary_gen.oracle.outline import Outline
+from kvcanary_gen.oracle.source import RandomSource, Source, chance
+from kvcanary_gen.oracle.values import Array, Values, wrap
+from kvcanary_gen.surface import CheckedTensor, Surface
+
+SMALL_SIZES = (1, 2, 3, 4, 1, 5, 6, 7, 8, 12)
+# Around the block sizes of kernels, and the largest batch.
+LARGE_SIZES = (511, 512, 513, 1023, 1024, 1025, 1100, 2049, 4096)
+# Points of a segment domain, so that the interpreter stays quick.
+MAX_POINTS = 6000
+# Tensors up to this long come from the source element by element, so that a failure shrinks to readable numbers.
+EXPLICIT = 8
+
+_WILD = (
+    *(-1, -5, 0, 1 << 31, (1 << 31) - 1, -(1 << 31), -(1 << 31) - 1, 1 << 32, (1 << 32) + 1, 1 << 40, 1 << 62),
+    *((1 << 63) - 1, (1 << 63) - 2, -(1 << 63), -(1 << 63) + 1, -(1 << 62)),
+)
+_ATTEMPTS = 200
+
+
+@dataclass(frozen=True)
+class _Aim:
+    """A size or scalar that a kernel compares with the total of its offsets: the interesting values lie around it."""
+
+    kernel: KernelIR
+    bind: dict[str, str]
+    offsets: OffsetsIR
+    target: str
+
+
+class Drawer:
+    """Draws calls of one public function."""
+
+    def __init__(self, program: Program, surface: Surface, *, hostile: bool) -> None:
+        self.program = program
+        self.surface = surface
+        self.hostile = hostile
+        self.inputs = {t.path: t.argument if t.argument and not t.output else self._input(t) for t in surface.tensors}
+        self.aims = list(_aims(program, surface))
+
+    def _input(self, tensor: CheckedTensor) -> TensorArg | None:
+        return input_at(self.program, self.surface, tensor.path)
+
+    def draw(self, source: Source, *, large: bool | None = None) -> Case:
+        """One call. `large`: with one size around or above a kernel's block; by chance where it is not said."""
+        large = chance(source, 3) if large is None else large
+        outline = self._outline(source, large)
+        values = self._fill(outline, source, {})
+        return Case(self.surface.name, self._aimed(outline, source, values))
+
+    # --- metadata -----------------------------------------------------------------------------------------------
+
+    def _outline(self, source: Source, large: bool) -> Outline:
+        zeros = True
+        for _ in range(_ATTEMPTS):
+            outline = self._attempt(source, large, zeros)
+            if outline.settle(source):
+                if self.hostile or self._ranges_hold(outline):
+                    return outline
+                zeros = False
+        raise AssertionError(f"no valid call of {self.surface.name} in {_ATTEMPTS} draws")
+
+    def _attempt(self, source: Source, large: bool, zeros: bool) -> Outline:
+        surface = self.surface
+        sizes = {name: self._size(source, zeros) for name in surface.dims}
+        if large and sizes:
+            sizes[source.pick(list(sizes))] = source.pick(LARGE_SIZES)
+        free = {name: self._free_size(source, sizes) for name in self._free_names()}
+        optional = [tensor.path for tensor in surface.tensors if tensor.optional]
+        present = {path: not chance(source, 35) for path in optional}
+        minimum = [t.path for t in surface.tensors if any(axis.at_least for axis in t.shape)]
+        slack = {path: source.pick((0, 0, 1, 5)) for path in minimum}
+        outline = Outline(surface, sizes, {}, present, slack, free)
+        for scalar in self._scalars_in_order():
+            outline.scalars[scalar.name] = self._scalar(scalar, outline, source)
+        return outline
+
+    def _scalars_in_order(self) -> list[ScalarArg]:
+        """Scalars behind those that their range speaks of; of a circle, the first as it comes."""
+        waiting, ordered = list(self.surface.scalars), list[ScalarArg]()
+        while waiting:
+            names = {scalar.name for scalar in waiting}
+            ready = (s for s in waiting if s.values is None or not names - {s.name} & _range_names(s.values))
+            ordered.append(next(ready, waiting[0]))
+            waiting.remove(ordered[-1])
+        return ordered
+
+    def _size(self, source: Source, zeros: bool) -> int:
+        if zeros and chance(source, 9 if self.hostile else 2):
+            return 0
+        return source.pick(SMALL_SIZES)
+
+    @staticmethod
+    def _free_size(source: Source, sizes: dict[str, int]) -> int:
+        """A size that only ranges of values speak of; often that of another tensor, so that some values hit it."""
+        return source.pick([*sizes.values(), *SMALL_SIZES[:4]])
+
+    def _free_names(self) -> list[str]:
+        known = {name.rpartition(".")[2] for name in self.surface.dims} | {s.name for s in self.surface.scalars}
+        arguments = [*self.inputs.values(), *self.surface.scalars]
+        found = {name for a in arguments if a is not None and a.values for name in _range_names(a.values)}
+        return sorted(found - known)
+
+    def _scalar(self, scalar: ScalarArg, outline: Outline, source: Source) -> int:
+        low, high = self._range(scalar.values, outline.names())
+        # Only what is never below 1 may divide.
+        divides = scalar.values is not None and isinstance(scalar.values.low, Const) and low >= 1
+        if self.hostile and chance(source, 30):
+            wild = source.pick(self._wild("int64", low, high, outline))
+            return max(wild, low) if divides else wild
+        if high <= low:
+            return low
+        return source.pick((low, high, min(low + 1, high), source.integer(low, high), source.integer(low, high)))
+
+    @staticmethod
+    def _range(values: ValueRange | OffsetValues | None, names: dict[str, int]) -> tuple[int, int]:
+        if not isinstance(values, ValueRange):
+            return 0, 7
+        return evaluate(values.low, names), evaluate(values.high, names)
+
+    def _ranges_hold(self, outline: Outline) -> bool:
+        """Whether every tensor with elements has a valid value for them, and every scalar is one."""
+        for tensor in self.surface.tensors:
+            argument, names = self.inputs[tensor.path], outline.names(tensor.scope)
+            if argument is None or not isinstance(argument.values, ValueRange):
+                continue
+            low, high = self._range(argument.values, names)
+            if high < low and math.prod(outline.shape(tensor)):
+                return False
+        return all(self._scalar_holds(scalar, outline) for scalar in self.surface.scalars)
+
+    def _scalar_holds(self, scalar: ScalarArg, outline: Outline) -> bool:
+        low, high = self._range(scalar.values, outline.names())
+        return scalar.values is None or low <= outline.scalars[scalar.name] <= high
+
+    # --- elements -----------------------------------------------------------------------------------------------
+
+    def _fill(self, outline: Outline, source: Source, before: Values) -> Values:
+        """Elements for every tensor; what `before` holds in the right shape is kept."""
+        values: Values = dict(outline.scalars)
+        for tensor in self.surface.tensors:
+            kept = before.get(tensor.path)
+            if not outline.present.get(tensor.path, True):
+                values[tensor.path] = None
+            elif isinstance(kept, Array) and kept.shape == outline.shape(tensor):
+                values[tensor.path] = kept
+            else:
+                values[tensor.path] = self._tensor(tensor, outline, source)
+        return values
+
+    def _tensor(self, tensor: CheckedTensor, outline: Outline, source: Source) -> Array:
+        shape, argument = outline.shape(tensor), self.inputs[tensor.path]
+        if argument is None:
+            return poisoned(tensor.dtype, shape)
+        count, names = math.prod(shape), outline.names(tensor.scope)
+        inner: Source = source if count <= EXPLICIT else RandomSource(source.bulk())
+        if isinstance(argument.values, OffsetValues):
+            data = self._offsets(argument.values, count, names, outline, inner)
+        else:
+            low, high = self._range(argument.values, names)
+            data = self._elements(count, low, high, inner)
+            if self.hostile:
+                data = _sprinkled(data, self._wild(tensor.dtype, low, high, outline), inner)
+        return Array(tensor.dtype, shape, [wrap(value, tensor.dtype) for value in data])
+
+    @staticmethod
+    def _elements(count: int, low: int, high: int, source: Source) -> list[int]:
+        """Values of a range; sometimes its ends alone, sometimes few different ones."""
+        high = max(low, high)
+        style = source.pick(("any", "any", "few", "ends", "one"))
+        if style == "any":
+            return [source.integer(low, high) for _ in range(count)]
+        options = [low, high, min(low + 1, high)]
+        if style != "ends":
+            options = [source.integer(low, high) for _ in range(1 if style == "one" else 3)]
+        return [source.pick(options) for _ in range(count)]
+
+    @staticmethod
+    def _wild(dtype: str, low: int, high: int, outline: Outline) -> list[int]:
+        """Values that do not belong there: ends of the dtype, and neighbours of the range and of every size."""
+        near = {low - 1, high + 1, *(s + d for s in outline.sizes.values() for d in (-1, 0, 1))}
+        return sorted({wrap(value, dtype) for value in (*_WILD, *near)})
+
+    # --- offsets ------------------------------------------------------------------------------------------------
+
+    def _offsets(
+        self, values: OffsetValues, length: int, names: dict[str, int], outline: Outline, source: Source
+    ) -> list[int]:
+        count, limit = evaluate(values.count, names), max(0, evaluate(values.limit, names))
+        good = _ascending(length, limit, source)
+        if not self.hostile:
+            return good
+        wild = self._wild("int64", 0, limit, outline)
+        bad = {
+            "good": lambda: good,
+            "sprinkled": lambda: _sprinkled(good, wild, source),
+            "shuffled": lambda: [source.integer(-3, limit + 3) for _ in range(length)],
+            "backwards": lambda: good[::-1],
+            "one": lambda: [source.pick((0, limit, *wild))] * length,
+        }[source.pick(("good", "sprinkled", "shuffled", "sprinkled", "shuffled", "backwards", "one"))]()
+        array = Array("int64", (length,), bad)
+        points = sum(end - first for _, first, end in segments(array, count, limit))
+        return bad if points <= MAX_POINTS else good
+
+    # --- aims ---------------------------------------------------------------------------------------------------
+
+    def _aimed(self, outline: Outline, source: Source, values: Values) -> Values:
+        """The same call with a capacity at, below or above the total that it has to hold."""
+        for aim in self.aims:
+            total = self._total(aim, values)
+            wanted = source.pick((total, total, total - 1, total + 1, total + 7, None))
+            if wanted is None or not 0 <= wanted <= MAX_POINTS:
+                continue
+            scalars, sizes = dict(outline.scalars), dict(outline.sizes)
+            (scalars if aim.target in scalars else sizes)[aim.target] = wanted
+            moved = Outline(
+                self.surface,
+                sizes,
+                scalars,
+                dict(outline.present),
+                outline.slack,
+                outline.free,
+                frozenset({aim.target}),
+            )
+            if moved.settle(source) and (self.hostile or self._ranges_hold(moved)):
+                values = self._fill(moved, source, values)
+        return values
+
+    def _total(self, aim: _Aim, values: Values) -> int:
+        bound = copied({name: values[path] for name, path in aim.bind.items()})
+        if bound[aim.offsets.tensor] is None:
+            argument = aim.kernel.tensors[aim.offsets.tensor]
+            bound[argument.name] = poisoned(argument.dtype, (evaluate(argument.shape[0].length, {}),))
+        run_kernel(self.program, aim.kernel, bound)
+        count = Machine(self.program, aim.kernel, bound).eval(aim.kernel.domain.count, {})
+        offsets = bound[aim.offsets.tensor]
+        assert isinstance(offsets, Array)
+        return offsets.data[count] if count < len(offsets.data) else 0
+
+
+def _range_names(values: ValueRange | OffsetValues) -> set[str]:
+    nodes = [values.low, values.high] if isinstance(values, ValueRange) else [values.count, values.limit]
+    return set().union(*(names_of(node, kind) for node in nodes for kind in ("dim", "scalar")))  # type: ignore[arg-type]
+
+
+def _aims(program: Program, surface: Surface) -> Iterator[_Aim]:
+    """Every size or scalar that a scan compares with one of its totals when it ends."""
+    for kernel, bind in calls(program, surface):
+        if not isinstance(kernel.domain, ScanDomain):
+            continue
+        for offsets in kernel.offsets:
+            partners = {p for store in kernel.finals for p in _partners(store.value, offsets.total)}
+            for variable in sorted(partners, key=lambda v: v.name):
+                target = bind.get(variable.name)
+                if variable.kind == "dim":
+                    target = surface_dim(surface, kernel, bind, variable.name)
+                if target is not None:
+                    yield _Aim(kernel, bind, offsets, target)
+
+
+def _partners(node: Node, total: str) -> Iterator[Var]:
+    for part in node.walk():
+        if isinstance(part, (Compare, Call)):
+            sides = part.children()
+            if any(isinstance(side, Var) and side.name == total for side in sides):
+                yield from (side for side in sides if isinstance(side, Var) and side.kind in ("dim", "scalar"))
+
+
+def _sprinkled(data: list[int], wild: list[int], source: Source) -> list[int]:
+    """`data` with none, some or all of its elements replaced."""
+    percent = source.pick((0, 10, 10, 30, 100))
+    if not percent:
+        return data
+    return [source.pick(wild) if chance(source, percent) else value for value in data]
+
+
+def _ascending(length: int, limit: int, source: Source) -> list[int]:
+    found = sorted(source.integer(0, limit) for _ in range(length))
+    if found and not chance(source, 15):
+        found[0] = 0
+    return found
+
+
+def seeded(drawer: Drawer, seed: int | str, *, large: bool | None = None) -> Case:
+    """The call that a seed stands for; the same on every machine."""
+    text = f"{drawer.surface.name} {'hostile' if drawer.hostile else 'valid'} {seed}"
+    return drawer.draw(RandomSource(random.Random(text)), large=large)

@@ -1,0 +1,113 @@
+"""The metadata of a call while it is being drawn: sizes, scalars and presence, changed until every rule holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kvcanary_gen.expr.nodes import Binary, Compare, Const, Length, Logic, Node, Present, Var
+from kvcanary_gen.oracle.host import Meta, evaluate
+from kvcanary_gen.oracle.source import Source
+from kvcanary_gen.surface import CheckedTensor, Surface
+
+MAX_SIZE = 8192
+_ROUNDS = 20
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass
+class Outline:
+    """Sizes (scoped by their struct), scalars, which optional tensors are there, and slack of minimum lengths.
+
+    `pinned` names sizes and scalars that `settle` leaves alone.
+    """
+
+    surface: Surface
+    sizes: dict[str, int]
+    scalars: dict[str, int]
+    present: dict[str, bool]
+    slack: dict[str, int] = field(default_factory=dict)
+    free: dict[str, int] = field(default_factory=dict)
+    pinned: frozenset[str] = frozenset()
+
+    def names(self, scope: str = "") -> dict[str, int]:
+        """What an expression of the spec can name; sizes of the struct `scope` win."""
+        bare = {name.rpartition(".")[2]: size for name, size in self.sizes.items()}
+        own = {n.removeprefix(f"{scope}."): size for n, size in self.sizes.items() if n.startswith(f"{scope}.")}
+        return {**self.free, **bare, **self.sizes, **self.scalars, **(own if scope else {})}
+
+    def shape(self, tensor: CheckedTensor) -> tuple[int, ...]:
+        names = self.names(tensor.scope)
+        lengths = [evaluate(axis.length, names) for axis in tensor.shape]
+        slack = self.slack.get(tensor.path, 0)
+        return tuple(n + slack if axis.at_least else n for n, axis in zip(lengths, tensor.shape, strict=True))
+
+    def call(self) -> dict[str, object]:
+        """Metadata as validators see it."""
+        call: dict[str, object] = dict(self.scalars)
+        for tensor in self.surface.tensors:
+            here = self.present.get(tensor.path, True)
+            call[tensor.path] = Meta.packed(tensor.dtype, self.shape(tensor)) if here else None
+        return call
+
+    def settle(self, source: Source) -> bool:
+        """Changes what is not pinned until every rule holds; false where that did not work out."""
+        for _ in range(_ROUNDS):
+            broken = [rule.rule for rule in self.surface.rules if not evaluate(rule.rule, self.call())]
+            if not broken:
+                return all(0 <= size <= MAX_SIZE for size in self.sizes.values())
+            if not self._repair(broken[0], source):
+                return False
+        return False
+
+    def _repair(self, node: Node, source: Source) -> bool:
+        """Makes one broken condition hold, in any of the ways that are open."""
+        if isinstance(node, Present):
+            self.present[node.name] = not node.negated
+            return True
+        if isinstance(node, Logic) and node.op == "and":
+            return all(evaluate(item, self.call()) or self._repair(item, source) for item in node.items)
+        if isinstance(node, Logic):
+            return any(self._repair(item, source) for item in _shuffled(list(node.items), source))
+        if not isinstance(node, Compare):
+            return False
+        turned = replace(node, op=_MIRRORED[node.op], left=node.right, right=node.left)  # type: ignore[arg-type]
+        return any(self._assign(compare, source) for compare in _shuffled([node, turned], source))
+
+    def _assign(self, compare: Compare, source: Source) -> bool:
+        """Gives the left side a value that fits the right one."""
+        right = evaluate(compare.right, self.call())
+        room = source.pick((0, 0, 1, 2))
+        value = {
+            "==": right,
+            "!=": right + 1 + room,
+            "<": right - 1 - room,
+            "<=": right - room,
+            ">": right + 1 + room,
+            ">=": right + room,
+        }[compare.op]
+        left = compare.left
+        if isinstance(left, Var):
+            return self._set(self.scalars, left.name, value)
+        if isinstance(left, Length):
+            return self._set_length(self.surface.tensor(left.name), left.axis, max(0, value))
+        return False
+
+    def _set_length(self, tensor: CheckedTensor, axis: int, value: int) -> bool:
+        length = tensor.shape[axis].length
+        if isinstance(length, Binary) and length.op == "+" and isinstance(length.right, Const):
+            length, value = length.left, value - length.right.value
+        if not isinstance(length, Var) or not 0 <= value <= MAX_SIZE:
+            return False
+        scoped = f"{tensor.scope}.{length.name}" if tensor.scope else length.name
+        return self._set(self.sizes, scoped, value)
+
+    def _set(self, values: dict[str, int], name: str, value: int) -> bool:
+        if name in self.pinned or name not in values:
+            return False
+        values[name] = value
+        return True
+
+
+def _shuffled(items: list[Node], source: Source) -> list[Node]:
+    start = source.integer(0, len(items) - 1)
+    return items[start:] + items[:start]
