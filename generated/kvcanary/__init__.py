@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """A KV-cache canary for LLM servers, declared once and generated."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Exceptions of kvcanary. Every one carries the id of the rule that was broken, as in `docs/errors/KVC-001.md`."""
 
 from __future__ import annotations

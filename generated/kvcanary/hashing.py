@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Public functions on Python integers; results of type uint64 are unsigned."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Constants, record layouts, enums and launch tags, as the spec states them. Contract §2."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Device tensors that travel together. Sizes and byte counts follow from the fields."""
 
 from __future__ import annotations

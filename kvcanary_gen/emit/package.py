@@ -17,6 +17,9 @@ from kvcanary_gen.surface import Surface, surfaces
 
 TAG_SWEEP = "periodic"
 
+# Always one line, and the same in every version: Triton's cache key holds the line on which a kernel begins.
+HEADER = "# Written by kvcanary-gen from the spec; edit that instead.\n"
+
 
 def all_tensors(program: Program) -> dict[str, TensorArg]:
     """Every tensor argument by name, optional where any kernel takes it so."""
@@ -53,7 +56,7 @@ def build_package(program: Program) -> dict[str, str]:
     for name, surface in views.items():
         emitter = OpEmitter(program, surface, sizes)
         files[f"ops/{name}.py"] = emitter.emit(program.kernels.get(name), program.operations.get(name))
-    return {f"{package}/{path}": text for path, text in files.items()}
+    return {f"{package}/{path}": HEADER + text if text else text for path, text in files.items()}
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Metadata checks shared by all validators. None of them touches device data.
 
 Each takes its rule's id and text from the spec; see the pages under `docs/errors`.

@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Functions of the spec as Triton helpers. Those that load take the mask under which they may."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Who computes: Triton on a GPU (or interpreted), the torch reference everywhere else."""
 
 from __future__ import annotations

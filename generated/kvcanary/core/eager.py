@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """What the spec language needs of torch: total loads and stores, segments, saturating sums.
 
 References are for tests and for devices without Triton. They read device data on the host.

@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Functions of the spec in vectorised torch. Hashes are int64 tensors with the bits of a uint64."""
 
 from __future__ import annotations

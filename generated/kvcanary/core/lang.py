@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """What the spec language needs of Triton: kernels that never respecialise, segments, saturating sums, floor division.
 
 Everything here is safe for any device data: offsets may run backwards, and sums may exceed 64 bits.

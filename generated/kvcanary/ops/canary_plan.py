@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Plans one forward, so that verify and write need nothing from the host.
 
 Contract §3.

@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """One verify entry for every cached position of every live request.
 
 Contract §3.

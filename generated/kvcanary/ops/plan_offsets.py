@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Where each request's entries begin, in the verify plan and among the new tokens.
 
 Contract §3.

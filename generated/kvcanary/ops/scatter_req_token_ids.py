@@ -1,3 +1,4 @@
+# Written by kvcanary-gen from the spec; edit that instead.
 """Copies each request's token ids into its row of the token pool. Tokens that do not fit the row are dropped.
 
 Contract §6.
