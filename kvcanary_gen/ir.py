@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kvcanary_gen.expr.nodes import Node, Type, Var
+from kvcanary_gen.expr.nodes import Const, Node, Type, Var
 from kvcanary_gen.schema import Header
 from kvcanary_gen.schema.code import ImpliedKind, Schedule
 from kvcanary_gen.schema.data import Axis, Constant, Enum, Layout, TagFamily
@@ -71,6 +71,12 @@ class ScalarArg:
     type: Type
     doc: str
     values: ValueRange | None = None
+
+    @property
+    def least(self) -> int | None:
+        """The least valid value where that is 1 or more: such a scalar may divide, so validators insist on it."""
+        low = self.values.low if self.values is not None else None
+        return low.value if isinstance(low, Const) and low.value >= 1 else None
 
 
 @dataclass(frozen=True)

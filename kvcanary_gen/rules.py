@@ -17,7 +17,7 @@ class Rule:
 RULES: dict[str, Rule] = {
     "KVG-001": Rule(
         "unreadable file",
-        "The file is missing, too large or not UTF-8 text.",
+        "The file is missing, too large, not UTF-8, or holds control characters.",
         "Check the path in `include`, and save the file as UTF-8.",
     ),
     "KVG-002": Rule(
@@ -29,13 +29,14 @@ RULES: dict[str, Rule] = {
         "duplicate key", "A mapping holds one key twice; YAML parsers would silently keep the last.", "Remove one."
     ),
     "KVG-004": Rule(
-        "YAML 1.1 boolean",
-        "on, off, yes and no are booleans to some parsers and words to others.",
-        "Write true or false, or quote the word.",
+        "YAML 1.1 spelling",
+        "on, off, yes and no are booleans to some parsers and words to others; 010 is 8 or 10.",
+        "Write true or false, or quote the word; write numbers without leading zeros.",
     ),
     "KVG-005": Rule(
         "YAML feature outside the language",
-        "Anchors, aliases, tags, several documents, keys that are no words, and deep nesting are refused.",
+        "Anchors, aliases, merge keys, tags, several documents, keys that are no words, control characters and deep "
+        "nesting are refused.",
         "Write the value out.",
     ),
     "KVG-006": Rule("include", "An included file or pattern names nothing, or a file twice.", "Correct the path."),
@@ -52,7 +53,13 @@ RULES: dict[str, Rule] = {
     "KVG-014": Rule("declared twice", "One name is declared at two places.", "Rename or remove one of them."),
     "KVG-015": Rule(
         "unusable name",
-        "The name is a keyword, or is taken by the language or the generated code.",
+        "The name is a keyword or builtin of Python, or is taken by the language or the generated code.",
+        "Choose another name.",
+    ),
+    "KVG-016": Rule(
+        "names that differ by case alone",
+        "Kernels and operations become files, which some systems cannot tell apart; arguments, layouts and tag "
+        "families become upper-case names.",
         "Choose another name.",
     ),
     "KVG-020": Rule("expression syntax", "The text is not an expression.", "Use the subset of Python's syntax."),
@@ -80,6 +87,11 @@ RULES: dict[str, Rule] = {
         "An optional tensor is read where it may be missing.",
         "Read it inside `… if NAME is not None else …`.",
     ),
+    "KVG-029": Rule(
+        "size of an expression",
+        "With the lets that it reads written out, an expression would be too large to prove anything about it.",
+        "Compute less at once, or put a part into a function.",
+    ),
     "KVG-030": Rule(
         "type text", "A type is not of the form dtype or dtype[length, …].", "For example int64[bs + 1] or int64."
     ),
@@ -90,21 +102,28 @@ RULES: dict[str, Rule] = {
     ),
     "KVG-032": Rule("store", "A store does not go to an output of the kernel.", "List the tensor under `outputs`."),
     "KVG-033": Rule(
-        "domain", "The iteration domain is incomplete, or mixes two kinds.", "Give exactly one of index, segments, scan."
+        "domain",
+        "The iteration domain is incomplete, mixes two kinds, or has bounds that only the device knows.",
+        "Give exactly one of index, segments and scan, with bounds over sizes and scalars.",
     ),
-    "KVG-034": Rule("offsets", "Running sums belong to a scan domain and an int64 output.", "Move them there."),
+    "KVG-034": Rule(
+        "offsets", "Running sums and `finally` belong to a scan domain, sums to a 1-D int64 output.", "Move them there."
+    ),
     "KVG-035": Rule("output never written", "An output receives no value.", "Store to it, or remove it."),
     "KVG-036": Rule(
         "order of stores",
-        "Stores of a segment domain go to places for which a device could not keep the order of segments.",
-        "Store to [index], or to indices that depend on the owner and one that is the place within the segment.",
+        "Two points of a domain, or two sections, may store to one place; a device would not keep their order.",
+        "Store to [index]. In a segment domain, also to indices that depend on the owner beside one that is the place "
+        "within the segment.",
     ),
     "KVG-040": Rule(
-        "message placeholder", "A message names something that the rule's operation does not have.", "Use its names."
+        "message placeholder",
+        "A message names something that the rule's operation does not have, or its braces do not match.",
+        "Use the operation's names, without formats; double a brace that is meant as text.",
     ),
     "KVG-041": Rule(
         "invariant",
-        "An invariant is neither a rule with an example nor an implied rule, or one implied kind has no entry.",
+        "An invariant is neither a rule with an example nor an implied rule, or an implied kind has not one entry.",
         "Give `rule`, `operations` and `example`, or `implied`.",
     ),
     "KVG-042": Rule(
@@ -120,8 +139,12 @@ RULES: dict[str, Rule] = {
     "KVG-051": Rule("enum values", "Two members of an enum share a value, or a bit is out of range.", "Renumber."),
     "KVG-060": Rule(
         "call of a kernel",
-        "An operation does not supply an argument of a kernel that it calls, or supplies one of another type.",
+        "An operation does not supply an argument of a kernel that it calls, or supplies one that does not fit.",
         "Add the argument, or bind it.",
     ),
-    "KVG-061": Rule("values", "The `values` of an argument cannot be read.", "Use `LOW .. HIGH` or `offsets of N up to M`."),
+    "KVG-061": Rule(
+        "values",
+        "The `values` of an argument cannot be read, or there are none.",
+        "Use `LOW .. HIGH`, or `offsets of N up to M` for a 1-D int64 tensor.",
+    ),
 }

@@ -189,7 +189,7 @@ class _Reader:
     def _raw(self, event: Any) -> str:
         start, end = event.start_mark, event.end_mark
         if start.line == end.line:
-            return self.lines[start.line][start.column : end.column]
+            return str(self.lines[start.line][start.column : end.column])
         middle = self.lines[start.line + 1 : end.line]
         last = self.lines[end.line][: end.column] if end.line < len(self.lines) else ""
         return "\n".join([self.lines[start.line][start.column :], *middle, last])
@@ -214,7 +214,7 @@ def _code(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
-# --- files --------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def read_source(path: Path, file: str, out: Diagnostics) -> Source | None:

@@ -192,7 +192,8 @@ def operation_surface(program: Program, operation: OperationIR) -> Surface:
         tuple(tensors),
         dims,
         _length_rules(tuple(tensors), dims),
-        tuple(rules),
+        # A kernel that is called twice brings its rules once.
+        tuple(dict.fromkeys(rules)),
         tuple(call.kernel for call in operation.calls),
     )
 

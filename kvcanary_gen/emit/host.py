@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvcanary_gen.emit.code import WIDTH, Atom, Code, Operator, Prefix, Ternary, invoke, operator, statement
-from kvcanary_gen.expr.nodes import (
-    Binary,
-    Call,
-    Compare,
-    Const,
-    Length,
-    Logic,
-    Node,
-    Present,
-    Select,
-    Type,
-    Unary,
-    Var,
-)
+from kvcanary_gen.emit.code import WIDTH, Atom, Code, invoke, statement
+from kvcanary_gen.emit.host_expr import host_code
+from kvcanary_gen.expr.nodes import Compare, Length, Logic, Node, Present, Type, Unary
 from kvcanary_gen.ir import InvariantIR, MessagePart, Program
 from kvcanary_gen.surface import BoundRule, Surface
 
@@ -72,7 +60,6 @@ class ValidatorEmitter:
     surface: Surface
     lines: list[str] = field(default_factory=list)
     sizes: dict[tuple[str, int], str] = field(default_factory=dict)
-    uses: set[str] = field(default_factory=set)
 
     def emit(self) -> list[str]:
         """Statements of the function body, in the order in which rules are checked."""
@@ -93,32 +80,42 @@ class ValidatorEmitter:
 
     def _structs(self) -> None:
         for name, struct, _ in self.surface.structs:
-            self._line(f'checks.kind("{name}", {name}, structs.{struct.name})')
+            self._check("kind", python_string(name), name, f"structs.{struct.name}")
 
     def _table(self) -> None:
         """The tensors of the call, as the checks take them: (name, tensor, dtype, rank)."""
         self._line("tensors: checks.Tensors = [")
         for tensor in self.surface.tensors:
             if not tensor.optional:
-                self._line(f"    {self._row(tensor.path)},")
+                self.lines += self._row(tensor.path)
         self._line("]")
         for tensor in self.surface.tensors:
             if tensor.optional:
                 self._line(f"if {tensor.path} is not None:")
-                self.lines += statement("", invoke("tensors.append", self._row(tensor.path)), 8)
+                row = self._row(tensor.path, 12)
+                if len(row) == 1:
+                    self.lines += statement("", invoke("tensors.append", row[0].strip().removesuffix(",")), 8)
+                else:
+                    self.lines += ["        tensors.append(", *row, "        )"]
 
-    def _row(self, path: str) -> str:
-        tensor = self.surface.tensor(path)
-        return f'("{path}", {path}, {_TORCH_DTYPES[tensor.dtype]}, {len(tensor.shape)})'
+    def _row(self, path: str, indent: int = 8) -> list[str]:
+        tensor, pad = self.surface.tensor(path), " " * indent
+        parts = [python_string(path), path, _TORCH_DTYPES[tensor.dtype], str(len(tensor.shape))]
+        flat = f"{pad}({', '.join(parts)}),"
+        return [flat] if len(flat) <= WIDTH else [f"{pad}(", *(f"{pad}    {part}," for part in parts), f"{pad}),"]
+
+    def _check(self, check: str, *args: Code | str, indent: int = 4, **keywords: Code | str) -> None:
+        self.lines += statement("", invoke(f"checks.{check}", *args, **keywords), indent)
 
     def _implied(self, invariant: InvariantIR) -> None:
         if invariant.kind == "kind":
             self._line("checks.kinds(tensors)")
             for scalar in self.surface.scalars:
-                self._line(f'checks.kind("{scalar.name}", {scalar.name}, int)')
+                self._check("kind", python_string(scalar.name), scalar.name, "int")
         elif invariant.kind == "scalar":
             for scalar in self.surface.scalars:
-                self._line(f'checks.int64("{scalar.name}", {scalar.name})')
+                least = {} if scalar.least is None else {"least": str(scalar.least)}
+                self._check("int64", python_string(scalar.name), scalar.name, **least)
         elif invariant.kind in _TABLE_CHECKS:
             self._line(f"checks.{_TABLE_CHECKS[invariant.kind]}(tensors)")
         elif invariant.kind == "length":
@@ -129,13 +126,10 @@ class ValidatorEmitter:
         tensor = self.surface.tensor(path)
         self._declare(want)
         name = path if axis == 0 else f"{path}.shape[{axis}]"
-        check = "at_least" if at_least else "length"
-        indent = ""
         if tensor.optional:
             self._line(f"if {path} is not None:")
-            indent = "    "
-        call = invoke(f"checks.{check}", python_string(name), f"{path}.shape[{axis}]", self.value(want))
-        self.lines += statement("", call, 4 + len(indent))
+        have, indent = f"{path}.shape[{axis}]", 8 if tensor.optional else 4
+        self._check("at_least" if at_least else "length", python_string(name), have, self.value(want), indent=indent)
 
     # --- explicit rules -----------------------------------------------------------------------------------------
 
@@ -201,40 +195,17 @@ class ValidatorEmitter:
             self.lines += statement(f"{name} = ", call, 4)
 
     def _size_name(self, length: Length) -> str:
+        taken = {a.name for a in self.surface.arguments} | set(self.sizes.values())
         for name, place in self.surface.dims.items():
-            taken = {a.name for a in self.surface.arguments}
             if place == (length.name, length.axis) and "." not in name and name not in taken:
                 return name
-        base = length.name.rpartition(".")[2]
-        return f"{base}_len" if length.axis == 0 else f"{base}_len_{length.axis}"
+        axis = f"_{length.axis}" if length.axis else ""
+        short = f"{length.name.rpartition('.')[2]}_len{axis}"
+        # Fields of two structs may have one name.
+        return f"{length.name.replace('.', '_')}_len{axis}" if short in taken else short
 
     def value(self, node: Node) -> Code:
-        if isinstance(node, Const):
-            if node.name is not None:
-                self.uses.add("layout")
-                return Atom(f"layout.{node.name}")
-            return Atom(("True" if node.value else "False") if node.type is Type.BOOL else str(node.value))
-        if isinstance(node, Length):
-            return Atom(self.sizes[node.name, node.axis])
-        if isinstance(node, Var):
-            return Atom(node.name)
-        if isinstance(node, Present):
-            return Operator("is" if node.negated else "is not", (Atom(node.name), Atom("None")))
-        if isinstance(node, Unary):
-            return Prefix(node.op, self.value(node.operand))
-        if isinstance(node, (Binary, Compare)):
-            return operator(node.op, self.value(node.left), self.value(node.right))
-        if isinstance(node, Logic):
-            return operator(node.op, *(self.value(item) for item in node.items))
-        if isinstance(node, Select):
-            return Ternary(self.value(node.then), self.value(node.condition), self.value(node.other))
-        assert isinstance(node, Call), node
-        if node.function == "clamp":
-            value, low, high = (self.value(arg) for arg in node.args)
-            return invoke("min", invoke("max", value, low), high)
-        if node.function in ("u64", "i64"):
-            return self.value(node.args[0])
-        return invoke(node.function, *(self.value(arg) for arg in node.args))
+        return host_code(node, lambda length: Atom(self.sizes[length.name, length.axis]))
 
 
 def split_string(literal: str, width: int) -> list[str]:

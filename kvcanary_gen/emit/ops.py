@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvcanary_gen.emit.code import Code, Invoke, invoke, statement
-from kvcanary_gen.emit.frames import render, wrap
+from kvcanary_gen.emit.frames import docstring, prose, render, speaks_of, wrap
+from kvcanary_gen.emit.grid import Grid, axis_length
 from kvcanary_gen.emit.host import ValidatorEmitter
-from kvcanary_gen.emit.torch_expr import TorchBlock
+from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.torch_kernel import ReferenceEmitter
 from kvcanary_gen.emit.triton_expr import flag_name
 from kvcanary_gen.emit.triton_kernel import KernelEmitter, Sizes, TritonKernel
@@ -16,8 +17,6 @@ from kvcanary_gen.expr.schedule import segment_schedule
 from kvcanary_gen.ir import FlatDomain, KernelIR, OperationIR, Program, ScalarArg, ScanDomain, SegmentDomain, TensorArg
 from kvcanary_gen.surface import Surface
 
-# Programs that a segment kernel launches at least, so that few long segments still fill a GPU.
-MIN_PROGRAMS = 2048
 SCAN_BLOCK = 1024
 
 
@@ -63,20 +62,19 @@ def signature(
     return "\n".join([*lines, ") -> None:"])
 
 
-def docstring(surface: Surface, parameters: list[Param], *, reference: bool) -> list[str]:
-    lines = wrap(f'"""{surface.doc}', 4)
-    lines.append("")
+def call_docstring(surface: Surface, parameters: list[Param], package: str, *, reference: bool) -> list[str]:
+    lines = [docstring(surface.doc, 4, close=False), ""]
+    contract = f" Contract {surface.contract}." if surface.contract else ""
     if reference:
-        lines += wrap(f"The reference: same arguments, same result, on any device. Contract {surface.contract}.", 4)
+        lines += wrap(f"The reference: same arguments, same result, on any device.{contract}", 4)
         lines += ["", "    Raises:", *raises(surface), '    """']
         return lines
-    lines += wrap(f"Contract {surface.contract}. Outputs change in place; nothing is read back to the host.", 4)
+    lines += wrap(f"{contract} Outputs change in place; nothing is read back to the host.".lstrip(), 4)
     lines += ["", "    Args:"]
     for param in parameters:
-        lines += wrap(f"{param.name} ({param.note}): {param.doc}", 8, hang=4)
-    lines += wrap(
-        "backend (str, optional): 'triton' or 'reference'; chosen by KVCANARY_BACKEND or the device if None.", 8, hang=4
-    )
+        lines += wrap(f"{param.name} ({param.note}): {prose(param.doc)}", 8, hang=4)
+    chosen = f"chosen by {package.upper()}_BACKEND or the device if None."
+    lines += wrap(f"backend (str, optional): 'triton' or 'reference'; {chosen}", 8, hang=4)
     return [*lines, "", "    Raises:", *raises(surface), '    """']
 
 
@@ -102,7 +100,7 @@ class OpEmitter:
         self.surface = surface
         self.sizes = sizes
         self.params = params(surface)
-        self.first = surface.tensors[0].path
+        self.first = next(tensor.path for tensor in surface.tensors if not tensor.optional)
 
     def emit(self, kernel: KernelIR | None, operation: OperationIR | None) -> str:
         validator = ValidatorEmitter(self.program, self.surface)
@@ -136,13 +134,13 @@ class OpEmitter:
         op = f'"{self.surface.launcher}"'
         return [
             signature(self.surface.launcher, self.params, backend=True),
-            *docstring(self.surface, self.params, reference=False),
+            *call_docstring(self.surface, self.params, self.program.header.package, reference=False),
             *statement("", call("validate", self.surface, op), 4),
             *self._workspaces(),
-            f"    if dispatch.use_triton({self.first}, backend):",
+            *statement("if ", invoke("dispatch.use_triton", self.first, "backend"), 4, ":"),
             *run_launch,
             "    else:",
-            f"        dispatch.refuse_capture({op}, {self.first})",
+            *statement("", invoke("dispatch.refuse_capture", op, self.first), 8),
             *run_reference[0],
         ]
 
@@ -150,9 +148,9 @@ class OpEmitter:
         op = f'"{self.surface.reference}"'
         return [
             signature(self.surface.reference, self.params),
-            *docstring(self.surface, self.params, reference=True),
+            *call_docstring(self.surface, self.params, self.program.header.package, reference=True),
             *statement("", call("validate", self.surface, op), 4),
-            f"    dispatch.refuse_capture({op}, {self.first})",
+            *statement("", invoke("dispatch.refuse_capture", op, self.first), 4),
             *self._workspaces(),
             *run_reference[1],
         ]
@@ -160,7 +158,7 @@ class OpEmitter:
     def _workspaces(self) -> list[str]:
         lines: list[str] = []
         for workspace in self.surface.workspaces:
-            length = TorchBlock(tensors={}, functions={}).value(workspace.shape[0].length).flat()
+            length = host_code(workspace.shape[0].length)
             lines.append(f"    if {workspace.name} is None:")
             allocate = invoke("torch.empty", length, dtype=f"torch.{workspace.dtype}", device=f"{self.first}.device")
             lines += statement(f"{workspace.name} = ", allocate, 8)
@@ -192,16 +190,16 @@ class OpEmitter:
     ) -> list[str]:
         text = "\n".join(validator.lines)
         core = ["checks", "dispatch"]
-        top = ["errors"] if "errors." in text else []
+        top = ["errors"] if speaks_of(text, "errors") else []
         if kernel is not None:
             reference = "\n".join(ReferenceEmitter(self.program, kernel).emit())
             triton = "\n".join(KernelEmitter(self.program, kernel, self.sizes).emit().lines)
-            core += [m for m in ("eager", "functions") if f"{m}." in reference or (m == "eager" and kernel.scalars)]
-            core += [m for m in ("device", "lang") if f"{m}." in triton]
+            core += [m for m in ("eager", "functions") if speaks_of(reference, m) or (m == "eager" and kernel.scalars)]
+            core += [m for m in ("device", "lang") if speaks_of(triton, m)]
             text += reference
         elif any(step.kernel.scalars for step in (operation.calls if operation else ())):
             core.append("eager")
-        if "layout." in text or any("layout." in line for line in self._workspaces()):
+        if speaks_of("\n".join([text, *self._workspaces()]), "layout"):
             top.append("layout")
         if self.surface.structs:
             top.append("structs")
@@ -223,16 +221,15 @@ class OpEmitter:
 
     def _launch(self, kernel: KernelIR, triton: TritonKernel) -> list[str]:
         """The function that sizes the grid from metadata and launches; arguments are valid already."""
-        reader = TorchBlock(tensors=kernel.tensors, functions=self.program.functions)
-        grid = self._grid(kernel, reader)
-        used = dict.fromkeys([*triton.sizes, *reader.sizes])
+        grid = Grid(kernel)
         lines = [
             signature("launch", self.params, defaults=False),
             '    """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""',
         ]
-        for name in used:
-            lines.append(f"    {name} = {self._size(kernel, *triton.sizes.get(name, kernel.dims.get(name, ('', 0))))}")
-        lines += grid
+        sizes = {**triton.sizes, **{name: kernel.dims[name] for name in grid.sizes if name not in triton.sizes}}
+        for name, (tensor, axis) in sizes.items():
+            lines += statement(f"{name} = ", axis_length(kernel, tensor, axis), 4)
+        lines += grid.lines
         lines += [f"    with dispatch.on_device({self.first}):", f"        {triton.name}[(programs,)]("]
         lines += [f"            {name}," for name in (*triton.pointers, *triton.sizes, *triton.scalars)]
         lines += ["            lanes,"] if triton.lanes else []
@@ -242,28 +239,3 @@ class OpEmitter:
             lines.append(f"            SCAN={SCAN_BLOCK},")
         lines += [f"            num_warps={kernel.schedule.num_warps},", "        )"]
         return lines
-
-    def _grid(self, kernel: KernelIR, reader: TorchBlock) -> list[str]:
-        block, domain = kernel.schedule.block, kernel.domain
-        if isinstance(domain, ScanDomain):
-            return ["    programs = 1"]
-
-        def number(node: Node) -> str:
-            return reader.value(node).flat()
-
-        if isinstance(domain, FlatDomain) or (segment_schedule(domain, kernel.stores, kernel.lets) == "by_index"):
-            bound = domain.bound if isinstance(domain, FlatDomain) else domain.limit
-            lines = [f"    programs = triton.cdiv({number(bound)}, {block})"]
-        else:
-            count, limit = number(domain.count), number(domain.limit)
-            lines = [
-                "    # Few segments get several programs each, so that they still fill the device.",
-                f"    lanes = max(1, min(triton.cdiv({limit}, {block}), {MIN_PROGRAMS} // max(1, {count})))",
-                f"    programs = {count} * lanes",
-            ]
-        return [*lines, "    if programs <= 0:", "        return"]
-
-    @staticmethod
-    def _size(kernel: KernelIR, tensor: str, axis: int) -> str:
-        size = f"{tensor}.shape[{axis}]"
-        return f"{size} if {tensor} is not None else 0" if kernel.tensors[tensor].optional else size

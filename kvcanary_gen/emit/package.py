@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 import string
+from collections.abc import Iterable
 
 from kvcanary_gen.emit import torch_kernel, triton_kernel
-from kvcanary_gen.emit.frames import render
+from kvcanary_gen.emit.frames import render, speaks_of
 from kvcanary_gen.emit.host import EXCEPTIONS, ValidatorEmitter, python_string
 from kvcanary_gen.emit.ops import OpEmitter
 from kvcanary_gen.emit.python_functions import PythonBlock, emit_python_function
@@ -48,7 +50,7 @@ def build_package(program: Program) -> dict[str, str]:
         "core/lang.py": render("lang.py.j2"),
         "core/eager.py": render("eager.py.j2"),
         "core/checks.py": render("checks.py.j2", **_implied(program)),
-        "core/dispatch.py": render("dispatch.py.j2", **_implied(program)),
+        "core/dispatch.py": render("dispatch.py.j2", package=package, **_implied(program)),
         "core/device.py": _device(program, tensors, sizes),
         "core/functions.py": _functions(program, tensors),
         "ops/__init__.py": '"""One room an operation: contract, validator, Triton kernel, launcher and reference."""\n',
@@ -113,8 +115,10 @@ def _layout(program: Program) -> str:
         stages = program.axes["stage"].values if "stage" in program.axes else {}
         sweeps = [t for t in family.numbers if stages and stages[axes[t].get("stage", "")].when == TAG_SWEEP]
         families.append({"name": name, "doc": family.doc, "numbers": family.numbers, "axes": axes, "sweeps": sweeps})
+    bases = {"IntFlag" if enum.kind == "flag" else "IntEnum" for enum in program.enums.values()}
     return render(
         "layout.py.j2",
+        enum_bases=sorted(bases | ({"IntEnum"} if families else set())),
         version=program.header.version,
         constants=program.constants,
         layouts=program.layouts,
@@ -127,8 +131,7 @@ def _layout(program: Program) -> str:
 def _hashing(program: Program) -> str:
     block = PythonBlock()
     functions = [emit_python_function(f, block) for f in program.functions.values() if f.public]
-    names = sorted(name for name in program.constants if any(name in text for text in functions))
-    imports = [f"from .layout import {', '.join(names)}", ""] if names and block.layout else []
+    imports = [_import(".layout", block.layout), ""] if block.layout else []
     if block.signed:
         functions.insert(0, _INT64_FUNCTION)
     return render("hashing.py.j2", functions=functions, imports=imports)
@@ -146,15 +149,15 @@ _INT64_FUNCTION = '''def _int64(value: int) -> int:
 def _device(program: Program, tensors: dict[str, TensorArg], sizes: dict[str, triton_kernel.Sizes]) -> str:
     functions = ["\n".join(triton_kernel.emit_function(program, f, tensors, sizes)) for f in program.functions.values()]
     return render(
-        "device.py.j2", constants=program.constants, functions=functions, lang=any("lang." in f for f in functions)
+        "device.py.j2", constants=program.constants, functions=functions, lang=speaks_of("\n".join(functions), "lang")
     )
 
 
 def _functions(program: Program, tensors: dict[str, TensorArg]) -> str:
     functions = ["\n".join(torch_kernel.emit_function(program, f, tensors)) for f in program.functions.values()]
     text = "\n".join(functions)
-    imports = ["from .. import layout"] if "layout." in text else []
-    imports += ["from . import eager"] if "eager." in text else []
+    imports = ["from .. import layout"] if speaks_of(text, "layout") else []
+    imports += ["from . import eager"] if speaks_of(text, "eager") else []
     return render("functions.py.j2", functions=functions, imports=imports)
 
 
@@ -175,12 +178,27 @@ def _init(program: Program, views: dict[str, Surface]) -> str:
     }
     for name, surface in views.items():
         modules[f".ops.{name}"] = [surface.launcher, surface.reference]
-    imports = [(module, sorted(names, key=_import_order)) for module, names in sorted(modules.items()) if names]
-    exported = sorted(name for _, names in imports for name in names)
+    imports = [_import(module, modules[module]) for module in sorted(modules, key=_natural) if modules[module]]
+    exported = sorted(name for names in modules.values() for name in names)
     return render("init.py.j2", doc=program.header.doc, imports=imports, exported=exported, sweep=bool(program.tags))
 
 
-def _import_order(name: str) -> tuple[int, str]:
+def _import(module: str, names: Iterable[str]) -> str:
+    """An import as sorters leave it."""
+    ordered = sorted(names, key=_import_order)
+    line = f"from {module} import {', '.join(ordered)}"
+    if len(line) <= 120:
+        return line
+    return "\n".join([f"from {module} import (", *(f"    {name}," for name in ordered), ")"])
+
+
+def _import_order(name: str) -> tuple[int, list[tuple[int, str]]]:
     """Constants, classes, functions: the order in which import sorters list names."""
-    kind = 0 if name.isupper() else 1 if name[:1].isupper() else 2
-    return kind, name
+    kind = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
+    return kind, _natural(name)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """A sort key under which numbers in names count as numbers, and case does not count."""
+    parts = re.split(r"(\d+)", text.lower())
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts if part]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kvcanary_gen.emit.code import Atom, Code, Prefix, Ternary, compare, invoke, operator, statement
+from kvcanary_gen.emit.frames import docstring
+from kvcanary_gen.expr.fold import constant
 from kvcanary_gen.expr.nodes import Binary, Call, Compare, Const, Logic, Node, Select, Type, Unary, Var
 from kvcanary_gen.ir import FunctionIR
 
@@ -14,7 +16,7 @@ class PythonBlock:
 
     def __init__(self) -> None:
         self.signed = False
-        self.layout = False
+        self.layout: set[str] = set()
 
     def value(self, node: Node) -> Code:
         if isinstance(node, Const):
@@ -28,7 +30,7 @@ class PythonBlock:
             return self.wrap(code, node.type) if node.op in _WRAPPING else code
         if isinstance(node, Compare):
             left, right = self.value(node.left), self.value(node.right)
-            return compare(node.op, left, right, constant_left=isinstance(node.left, Const))
+            return compare(node.op, left, right, constant_left=constant(node.left) is not None)
         if isinstance(node, Logic):
             return operator(node.op, *(self.value(item) for item in node.items))
         if isinstance(node, Select):
@@ -44,7 +46,7 @@ class PythonBlock:
 
     def _constant(self, node: Const) -> Code:
         if node.name is not None:
-            self.layout = True
+            self.layout.add(node.name)
             return Atom(node.name)
         if node.type is Type.BOOL:
             return Atom("True" if node.value else "False")
@@ -70,7 +72,7 @@ def emit_python_function(function: FunctionIR, block: PythonBlock) -> str:
     """The function on Python integers; arguments of any sign are taken as 64 bits."""
     params = [f"{name}: {_ANNOTATIONS[type_]}" for name, type_ in function.params]
     lines = statement("", invoke(f"def {function.name}", *params), 0, f" -> {_ANNOTATIONS[function.returns]}:")
-    lines.append(f'    """{function.doc}{f" Contract {function.contract}." if function.contract else ""}"""')
+    lines.append(docstring(f"{function.doc} Contract {function.contract}." if function.contract else function.doc, 4))
     for name, type_ in function.params:
         if type_ is not Type.BOOL:
             lines += statement(f"{name} = ", block.wrap(Atom(name), type_), 4)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kvcanary_gen.emit.code import Code, invoke, operator, statement
-from kvcanary_gen.emit.frames import render, wrap
-from kvcanary_gen.emit.torch_expr import TorchBlock
+from kvcanary_gen.emit.frames import prose, render, speaks_of, wrap
+from kvcanary_gen.emit.host import python_string
+from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.ir import Program, StructFieldIR, StructIR
 
 _ITEM_BYTES = {"int32": 4, "int64": 8, "uint64": 8, "uint8": 1}
@@ -13,7 +14,7 @@ _ITEM_BYTES = {"int32": 4, "int64": 8, "uint64": 8, "uint8": 1}
 def emit_structs(program: Program) -> str:
     structs = [_struct(struct) for struct in program.structs.values()]
     text = "\n".join(line for struct in structs for line in (*struct["allocate"], *struct["bytes"]))  # type: ignore[misc]
-    return render("structs.py.j2", structs=structs, layout="layout." in text)
+    return render("structs.py.j2", structs=structs, layout=speaks_of(text, "layout"))
 
 
 def _struct(struct: StructIR) -> dict[str, object]:
@@ -27,6 +28,8 @@ def _struct(struct: StructIR) -> dict[str, object]:
         "capacity": struct.capacity,
         "fields": struct.fields,
         "attributes": _attributes(struct),
+        "signature": _signature(struct),
+        "checks": _checks(struct),
         "allocate": allocate,
         "bytes": _bytes(struct),
     }
@@ -36,13 +39,23 @@ def _attributes(struct: StructIR) -> list[str]:
     lines: list[str] = []
     for field in struct.fields:
         shape = ", ".join(axis.text for axis in field.shape)
-        lines += wrap(f"{field.name} ({field.dtype} [{shape}]): {field.doc}", 8, hang=4)
+        lines += wrap(f"{field.name} ({field.dtype} [{shape}]): {prose(field.doc)}", 8, hang=4)
     return lines
 
 
+def _signature(struct: StructIR) -> list[str]:
+    head = invoke("def allocate", "cls", "*", f"{struct.capacity}: int", "device: torch.device | str")
+    return statement("", head, 4, f" -> {struct.name}:")
+
+
+def _checks(struct: StructIR) -> list[str]:
+    name, owner = python_string(struct.capacity), python_string(struct.name)
+    lines = statement("", invoke("checks.kind", name, struct.capacity, "int"), 8)
+    return lines + statement("", invoke("checks.capacity", owner, name, struct.capacity), 8)
+
+
 def _lengths(field: StructFieldIR) -> list[Code]:
-    reader = TorchBlock(tensors={}, functions={})
-    return [reader.value(axis.length) for axis in field.shape]
+    return [host_code(axis.length) for axis in field.shape]
 
 
 def _tensor(field: StructFieldIR) -> Code:

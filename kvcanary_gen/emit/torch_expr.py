@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, compare, invoke, method, operator
 from kvcanary_gen.emit.writer import Writer
+from kvcanary_gen.expr.fold import constant
 from kvcanary_gen.expr.nodes import (
     Binary,
     Call,
@@ -99,7 +100,7 @@ class TorchBlock(Writer):
             return self._binary(node)
         if isinstance(node, Compare):
             left, right = self.value(node.left), self.value(node.right)
-            return compare(node.op, left, right, constant_left=isinstance(node.left, Const))
+            return compare(node.op, left, right, constant_left=constant(node.left) is not None)
         if isinstance(node, Logic):
             return operator("&" if node.op == "and" else "|", *(self.value(item) for item in node.items))
         if isinstance(node, Select):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcanary_gen.emit.code import Atom, Code, invoke, method, statement
+from kvcanary_gen.emit.frames import docstring
 from kvcanary_gen.emit.torch_expr import TorchBlock, function_context
 from kvcanary_gen.expr.nodes import Const, Node, Select, Var, is_static, names_of
 from kvcanary_gen.expr.schedule import segment_schedule
@@ -32,7 +33,7 @@ def emit_function(program: Program, function: FunctionIR, tensors: dict[str, Ten
     params += [f"{name}: torch.Tensor" for name in context.scalars]
     params += [f"{name}: int" for name in context.sizes]
     head = statement("", invoke(f"def {function.name}", *params), 0, " -> torch.Tensor:")
-    return [*head, f'    """{function.doc}"""', *block.lines]
+    return [*head, docstring(function.doc, 4), *block.lines]
 
 
 def _return(block: TorchBlock, node: Node) -> None:
@@ -78,7 +79,7 @@ class ReferenceEmitter:
         return f"{size} if {tensor} is not None else 0" if self.kernel.tensors[tensor].optional else size
 
     def _arange(self, name: str, count: Code) -> None:
-        like = (*self.kernel.inputs, *self.kernel.outputs)[0].name
+        like = next(tensor.name for tensor in self.kernel.tensors.values() if not tensor.optional)
         self.block.write(f"{name} = ", invoke("torch.arange", count, device=f"{like}.device"))
 
     def _lets(self) -> None:

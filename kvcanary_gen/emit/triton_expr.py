@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, compare, invoke, method, operator
 from kvcanary_gen.emit.proof import Facts
 from kvcanary_gen.emit.writer import Writer
+from kvcanary_gen.expr.fold import constant, folded
 from kvcanary_gen.expr.nodes import (
     Binary,
     Call,
@@ -29,6 +30,9 @@ from kvcanary_gen.expr.nodes import (
 from kvcanary_gen.ir import AxisLength, FunctionIR, TensorArg
 
 TRUE = Atom("True")
+
+_TYPES = {Type.INT: "tl.int64", Type.UINT: "tl.uint64", Type.BOOL: "tl.int1"}
+_INT32 = range(-(1 << 31), 1 << 31)
 
 # Longer loads, and those with checks of their own, get a line and a name.
 MAX_INLINE_LOAD = 88
@@ -58,6 +62,17 @@ def touches_memory(node: Node, functions: dict[str, FunctionIR]) -> bool:
     )
 
 
+def combines_lanes(function: FunctionIR, functions: dict[str, FunctionIR]) -> bool:
+    """Whether a function combines masks or conditions, whose operands must all be blocks or all be scalars."""
+    parts = [part for node in (*dict(function.lets).values(), function.value) for part in node.walk()]
+    called = {part.function for part in parts if isinstance(part, Call) and not part.builtin}
+    return (
+        bool(function.tensors)
+        or any(isinstance(part, Logic) for part in parts)
+        or any(combines_lanes(functions[name], functions) for name in called)
+    )
+
+
 @dataclass
 class Needs:
     """What emitted code reads besides its own variables; becomes its parameters."""
@@ -84,6 +99,8 @@ class Block(Writer):
     facts: Facts
     needs: Needs = field(default_factory=Needs)
     prefix: str = "device."
+    # Names that hold one value for all lanes; sizes and scalars do anyway.
+    uniform: set[str] = field(default_factory=set)
 
     # --- statements ---------------------------------------------------------------------------------------------
 
@@ -97,7 +114,14 @@ class Block(Writer):
             with self.indented():
                 self.assign(name, node.other, mask)
             return
-        self.write(f"{name} = ", self.value(node, mask))
+        self.write(f"{name} = ", self.typed(node, mask))
+
+    def let(self, name: str, node: Node, mask: Code) -> None:
+        """Assigns a name of the spec, and remembers what is known of it."""
+        self.assign(name, node, mask)
+        self.facts = self.facts.with_let(name, node)
+        if self.is_uniform(node):
+            self.uniform.add(name)
 
     def named(self, node: Node, mask: Code, name: str) -> Code:
         """The value of `node` as a name or number, assigned to a new variable where it is more."""
@@ -119,10 +143,28 @@ class Block(Writer):
         assert isinstance(node, Unary)
         return Prefix("not", self.static(node.operand))
 
+    def is_uniform(self, node: Node) -> bool:
+        """Whether all lanes have one value of `node`, so that its code is a scalar."""
+        names = [part for part in node.walk() if isinstance(part, Var)]
+        return all(part.kind in ("dim", "scalar", "total") or part.name in self.uniform for part in names)
+
+    @staticmethod
+    def is_literal(node: Node) -> bool:
+        """Whether the code of `node` is a number at compile time, whose type Triton derives from its size."""
+        return constant(node) is not None or is_static(node)
+
+    def typed(self, node: Node, mask: Code) -> Code:
+        """Code that is certainly a tensor of the node's type, so that arithmetic on it has 64 bits."""
+        code = self.value(node, mask)
+        return invoke("tl.full", "[]", code, _TYPES[node.type]) if self.is_literal(node) else code
+
     def value(self, node: Node, mask: Code) -> Code:
         """Code of `node`; loads in it happen where `mask` holds."""
+        node = folded(node)
         if isinstance(node, Const):
             return self._constant(node)
+        if is_static(node):
+            return self.static(node)
         if isinstance(node, Var):
             return self._variable(node)
         if isinstance(node, Load):
@@ -133,7 +175,7 @@ class Block(Writer):
             return self._binary(node, mask)
         if isinstance(node, Compare):
             left, right = self.value(node.left, mask), self.value(node.right, mask)
-            return compare(node.op, left, right, constant_left=isinstance(node.left, Const))
+            return compare(node.op, left, right, constant_left=self.is_literal(node.left))
         if isinstance(node, Logic):
             return self._logic(node, mask)
         if isinstance(node, Select):
@@ -161,8 +203,8 @@ class Block(Writer):
         place = (
             operator("+", pointer_name(tensor.name), offset) if offset is not None else Atom(pointer_name(tensor.name))
         )
-        uniform = all(isinstance(index, Const) for index in node.indices)
-        guard = conjunction(inside if uniform else [mask, *inside])
+        # A scalar address takes no mask of lanes; it needs none, as its bounds are checked.
+        guard = conjunction(inside if all(map(self.is_uniform, node.indices)) else [mask, *inside])
         loaded = (
             invoke("tl.load", place)
             if guard == TRUE
@@ -180,13 +222,15 @@ class Block(Writer):
         self.needs.pointers[tensor.name] = None
         offset: Code | None = None
         inside: list[Code] = []
+        mixed = not all(map(self.is_uniform, indices))
         for axis, index in enumerate(indices):
             checks = self._open_bounds(index, tensor.shape[axis])
             code = self._index(index, tensor, axis, mask, bool(checks))
             for bound in checks:
                 self._size(tensor, axis, bound == "<")
                 limit = size_name(tensor, axis) if bound == "<" else "0"
-                inside.append(Operator(bound, (code, Atom(limit))))
+                check = compare(bound, code, Atom(limit), constant_left=self.is_literal(index))
+                inside.append(one_bit(check) if mixed and self.is_uniform(index) else check)
             if axis > 0:
                 self._size(tensor, axis, True)
             row = None if offset is None else operator("*", offset, size_name(tensor, axis))
@@ -230,9 +274,11 @@ class Block(Writer):
 
     def _logic(self, node: Logic, mask: Code) -> Code:
         """Blocks know & and | alone; comparisons need parentheses, which precedence adds."""
-        if is_static(node):
-            return self.static(node)
-        return operator("&" if node.op == "and" else "|", *(self.value(item, mask) for item in node.items))
+        uniform = [self.is_uniform(item) for item in node.items]
+        items = [self.value(item, mask) for item in node.items]
+        if any(uniform) and not all(uniform):
+            items = [one_bit(item) if u else item for item, u in zip(items, uniform, strict=True)]
+        return operator("&" if node.op == "and" else "|", *items)
 
     def _select(self, node: Select, mask: Code) -> Code:
         if is_static(node.condition):
@@ -243,13 +289,17 @@ class Block(Writer):
             return Atom(name)
         loaded = [touches_memory(branch, self.functions) for branch in (node.then, node.other)]
         condition = self.value(node.condition, mask)
-        before = self.facts
+        if any(loaded) and mask != TRUE and self.is_uniform(node.condition):
+            condition = one_bit(condition)
         if any(loaded) and not isinstance(condition, Atom):
             simple = isinstance(node.condition, Compare) and len(condition.flat()) <= 24
             if not simple:
                 name = self.fresh("chosen")
                 self.write(f"{name} = ", condition)
                 condition = Atom(name)
+        if self.is_literal(node.then) and self.is_literal(node.other):
+            return self._numbers(node, condition, mask)
+        before = self.facts
         self.facts = before.with_guard(node.condition)
         then = self.value(node.then, conjunction([mask, condition]) if loaded[0] else mask)
         self.facts = before
@@ -257,10 +307,22 @@ class Block(Writer):
         other = self.value(node.other, other_mask)
         return invoke("tl.where", condition, then, other)
 
+    def _numbers(self, node: Select, condition: Code, mask: Code) -> Code:
+        """A choice of two numbers, which Triton would give the type of the larger one."""
+        values = constant(node.then), constant(node.other)
+        if values == (1, 0) and node.type is Type.INT:
+            return method(condition, "to", "tl.int64")
+        then, other = self.value(node.then, mask), self.value(node.other, mask)
+        if node.type is Type.INT and all(value in _INT32 for value in values):
+            return method(invoke("tl.where", condition, then, other), "to", "tl.int64")
+        return invoke("tl.where", condition, self.typed(node.then, mask), other)
+
     def _builtin(self, node: Call, mask: Code) -> Code:
-        args = [self.value(arg, mask) for arg in node.args]
         if node.function == "clamp":
-            return invoke("tl.minimum", invoke("tl.maximum", args[0], args[1]), args[2])
+            value, low, high = node.args
+            raised = Call(Type.INT, "max", (value, low), builtin=True)
+            return self.value(Call(Type.INT, "min", (raised, high), builtin=True), mask)
+        args = [self.value(arg, mask) for arg in node.args]
         if node.function in ("u64", "i64"):
             if node.args[0].type is node.type:
                 return args[0]
@@ -275,13 +337,25 @@ class Block(Writer):
         function = self.functions[node.function]
         sizes = self.function_sizes[node.function]
         self.needs.function(function, sizes)
-        args: list[Code | str] = [self.value(arg, mask) for arg in node.args]
+        args: list[Code | str] = [self.typed(arg, mask) for arg in node.args]
+        uniform = [self.is_uniform(arg) for arg in node.args]
+        mask = TRUE if all(uniform) else mask
+        if any(uniform) and mask != TRUE and combines_lanes(function, self.functions):
+            # In the function, all is blocks or all is scalars.
+            none = ["False" if arg.type is Type.BOOL else "0" for arg in node.args]
+            spread = [invoke("tl.where", mask, arg, zero) for arg, zero in zip(args, none, strict=True)]
+            args = [s if u else arg for s, u, arg in zip(spread, uniform, args, strict=True)]
         if function.tensors:
             args.append(mask)
         args += [pointer_name(name) for name in function.tensors]
         args += [*sizes, *function.scalars]
         args += [flag_name(name) for name in function.presence]
         return invoke(f"{self.prefix}{node.function}", *args)
+
+
+def one_bit(condition: Code) -> Code:
+    """A condition on scalars, ready to be combined with blocks."""
+    return invoke("lang.one_bit", condition)
 
 
 def conjunction(conditions: list[Code]) -> Code:

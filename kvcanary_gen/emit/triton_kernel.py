@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator, statement
+from kvcanary_gen.emit.code import WIDTH, Atom, Code, Operator, invoke, operator, statement
+from kvcanary_gen.emit.frames import docstring
 from kvcanary_gen.emit.proof import Facts
-from kvcanary_gen.emit.triton_expr import TRUE, Block, conjunction, flag_name, pointer_name
-from kvcanary_gen.expr.nodes import Call, Compare, Const, Node, Select, Type, Unary, Var, is_static, substitute
+from kvcanary_gen.emit.triton_expr import TRUE, Block, conjunction, flag_name, pointer_name, size_name
+from kvcanary_gen.expr.nodes import Binary, Call, Compare, Const, Node, Select, Type, Unary, Var, is_static, substitute
 from kvcanary_gen.expr.schedule import expand_lets, segment_schedule, within_axis
 from kvcanary_gen.ir import (
+    Domain,
     FlatDomain,
     FunctionIR,
     KernelIR,
@@ -50,14 +52,13 @@ def _function_block(
     program: Program, function: FunctionIR, tensors: dict[str, TensorArg], sizes: dict[str, Sizes]
 ) -> Block:
     facts = Facts(program.functions, {})
-    taken = {name for name, _ in function.params} | {name for name, _ in function.lets} | {"mask"}
+    taken = {name for name, _ in (*function.params, *function.lets)} | {*function.scalars, *function.dims, "mask"}
     block = Block(
         tensors=tensors, functions=program.functions, function_sizes=sizes, facts=facts, prefix="", taken=taken
     )
-    mask = Atom("mask")
+    mask = Atom("mask") if function.tensors else TRUE
     for name, node in function.lets:
-        block.assign(name, node, mask)
-        block.facts = block.facts.with_let(name, node)
+        block.let(name, node, mask)
     _return(block, function.value, mask)
     return block
 
@@ -72,7 +73,7 @@ def _return(block: Block, node: Node, mask: Code) -> None:
         with block.indented():
             _return(block, node.other, mask)
         return
-    block.write("return ", block.value(node, mask))
+    block.write("return ", block.typed(node, mask))
 
 
 def emit_function(
@@ -87,7 +88,26 @@ def emit_function(
     params += [*block.needs.sizes, *function.scalars]
     flags = [f"{flag_name(name)}: tl.constexpr" for name in function.presence]
     head = statement("", invoke(f"def {function.name}", *params, *flags), 0, ":")
-    return ["@triton.jit", *head, f'    """{function.doc}"""', *block.lines]
+    return ["@triton.jit", *head, docstring(function.doc, 4), *block.lines]
+
+
+def domain_names(domain: Domain) -> tuple[str, ...]:
+    """Names that the domain gives to its points."""
+    if isinstance(domain, SegmentDomain):
+        return (domain.owner, domain.within, domain.index)
+    return (domain.index,)
+
+
+def _pointer_lines(tensor: TensorArg) -> list[str]:
+    """A pointer parameter and its shape, which goes before it where it does not fit behind."""
+    name, shape = f"{pointer_name(tensor.name)},", f"# {tensor.shape_text} {tensor.dtype}"
+    return [f"{name}  {shape}"] if len(name + shape) <= WIDTH - 6 else [shape, name]
+
+
+def offsets_suffice(kernel: KernelIR, domain: SegmentDomain) -> bool:
+    """Whether the offsets are certainly one more than the segments."""
+    length, one = kernel.tensors[domain.segments].shape[0].length, Const(Type.INT, 1)
+    return length == Binary(Type.INT, "+", domain.count, one) or domain.count == Binary(Type.INT, "-", length, one)
 
 
 class KernelEmitter:
@@ -99,6 +119,7 @@ class KernelEmitter:
         facts = Facts(program.functions, {})
         taken = {name for name, _ in kernel.lets} | {o.total for o in kernel.offsets} | set(kernel.dims)
         taken |= {scalar.name for scalar in kernel.scalars} | {"mask", "BLOCK", "SCAN", "lanes"}
+        taken |= set(domain_names(kernel.domain))
         self.block = Block(
             tensors=kernel.tensors, functions=program.functions, function_sizes=sizes, facts=facts, taken=taken
         )
@@ -134,8 +155,8 @@ class KernelEmitter:
         kernel = self.kernel
         groups: list[tuple[str, list[str]]] = []
         for title, args in (("inputs", kernel.inputs), ("outputs", kernel.outputs)):
-            shown = [f"{pointer_name(a.name)},  # {a.shape_text} {a.dtype}" for a in args if a.name in pointers]
-            groups.append((title, shown))
+            shown = [_pointer_lines(a) for a in args if a.name in pointers]
+            groups.append((title, [line for lines in shown for line in lines]))
         numbers = [f"{name}: tl.int64," for name in (*sizes, *scalars)]
         if lanes:
             numbers.append("lanes: tl.int64,  # programs for each segment")
@@ -148,7 +169,7 @@ class KernelEmitter:
         for title, entries in groups:
             if entries:
                 lines += [f"    # {title}", *(f"    {entry}" for entry in entries)]
-        return [*lines, "):", f'    """{kernel.doc}"""']
+        return [*lines, "):", docstring(kernel.doc, 4)]
 
     @staticmethod
     def _widen(sizes: dict[str, tuple[str, int]], scalars: list[str], lanes: bool) -> list[str]:
@@ -158,13 +179,14 @@ class KernelEmitter:
         note = (
             "    # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled."
         )
-        return [note, *(f"    {name} = {name}.to(tl.int64) + 0" for name in names)]
+        wide = [statement(f"{name} = ", operator("+", f"{name}.to(tl.int64)", "0"), 4) for name in names]
+        return [note, *(line for lines in wide for line in lines)]
 
     # --- shared pieces ------------------------------------------------------------------------------------------
 
     def _when(self, when: Node) -> None:
         negated = _negate(when)
-        self.block.text(f"if {self.block.value(negated, TRUE).flat()}:")
+        self.block.write("if ", self.block.value(negated, TRUE), ":")
         self.block.text("    return")
 
     def _bounded(self, index: str, count: Node) -> None:
@@ -176,8 +198,7 @@ class KernelEmitter:
 
     def _lets(self, mask: Code) -> None:
         for name, node in self.kernel.lets:
-            self.block.assign(name, node, mask)
-            self.block.facts = self.block.facts.with_let(name, node)
+            self.block.let(name, node, mask)
 
     def _store(self, store: StoreIR, mask: Code) -> None:
         block, tensor = self.block, self.kernel.tensors[store.tensor]
@@ -212,7 +233,7 @@ class KernelEmitter:
     def _segments(self, domain: SegmentDomain) -> None:
         block = self.block
         block.needs.pointers[domain.segments] = None
-        count = block.named(domain.count, TRUE, "count")
+        count = self._segment_count(domain)
         limit = block.named(domain.limit, TRUE, "limit")
         self._bounded(domain.owner, domain.count)
         self._bounded(domain.index, domain.limit)
@@ -220,6 +241,18 @@ class KernelEmitter:
             self._by_index(domain, count, limit)
         else:
             self._by_segment(domain, count, limit)
+
+    def _segment_count(self, domain: SegmentDomain) -> Code:
+        """Segments that the offsets have: as many as the domain says, unless the tensor is shorter."""
+        block, offsets = self.block, self.kernel.tensors[domain.segments]
+        count = block.named(domain.count, TRUE, "count")
+        if offsets_suffice(self.kernel, domain):
+            return count
+        size = size_name(offsets, 0)
+        block.needs.sizes[size] = (offsets.name, 0)
+        held = block.fresh("held")
+        block.write(f"{held} = ", invoke("tl.minimum", count, f"{size} - 1"))
+        return Atom(held)
 
     def _by_index(self, domain: SegmentDomain, count: Code, limit: Code) -> None:
         block = self.block
@@ -239,7 +272,8 @@ class KernelEmitter:
         segment = block.fresh("segment")
         block.text(f"{program} = tl.program_id(0).to(tl.int64)")
         block.text(f"{segment} = {program} // lanes")
-        bounds = invoke("lang.segment_bounds", segment, "True", pointer_name(domain.segments), limit)
+        exists: Code = TRUE if offsets_suffice(self.kernel, domain) else Operator("<", (Atom(segment), count))
+        bounds = invoke("lang.segment_bounds", segment, exists, pointer_name(domain.segments), limit)
         block.write(f"{first}, {end} = ", bounds)
         reach = [self._reach(domain, segment, store, count, limit) for store in self.kernel.stores]
         block.text(f"{domain.owner} = {segment} + tl.zeros([BLOCK], tl.int64)")
@@ -266,6 +300,7 @@ class KernelEmitter:
         before = block.facts
         scalar = Var(Type.INT, segment, "index")
         self._bounded(segment, domain.count)
+        block.uniform.add(segment)
         own = [block.named(substitute(place, {domain.owner: scalar}), TRUE, "place") for place in places]
         block.facts = before
         block.text("# Where a later segment stores to the same place, it has the last word.")
@@ -327,7 +362,7 @@ class KernelEmitter:
     def _running_sum(self, domain: ScanDomain, offsets: OffsetsIR) -> None:
         block = self.block
         ends = block.fresh(f"{offsets.tensor.removeprefix('out_')}_ends")
-        summand = block.value(offsets.sum, Atom("mask"))
+        summand = block.typed(offsets.sum, Atom("mask"))
         masked = invoke("tl.where", "mask", summand, "0")
         block.write(f"{ends} = ", invoke("lang.running_sum", masked, offsets.total))
         place = f"{domain.index} + 1"
@@ -343,7 +378,7 @@ class KernelEmitter:
         if offsets.rest is None:
             return
         start, place = block.fresh("start"), block.fresh("place")
-        block.write(f"{start} = ", operator("+", count, "1"))
+        block.write(f"{start} = ", operator("+", invoke("tl.maximum", count, "0"), "1"))
         block.text(f"while {start} < {length}:")
         block.text(f"    {place} = {start} + tl.arange(0, BLOCK)")
         rest = f"tl.full([BLOCK], {offsets.rest}, tl.int64)"

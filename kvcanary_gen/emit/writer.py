@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kvcanary_gen.emit.code import Code, statement
+from kvcanary_gen.emit.code import Code, shortened, statement, tidy
 
 
 @dataclass
@@ -18,7 +18,13 @@ class Writer:
     taken: set[str] = field(default_factory=set)
 
     def write(self, lead: str, code: Code, tail: str = "") -> None:
-        """A statement around an expression, broken where it does not fit."""
+        """A statement around an expression, broken where it does not fit; what is too long even so gets a name."""
+        while not tidy(lead, code, self.indent, tail):
+            found = shortened(code, name := self.fresh("part"))
+            if found is None:
+                break
+            part, code = found
+            self.write(f"{name} = ", part)
         self.lines += statement(lead, code, self.indent, tail)
 
     def text(self, line: str) -> None:

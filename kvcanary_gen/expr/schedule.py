@@ -38,9 +38,25 @@ def segment_schedule(
 def within_axis(domain: SegmentDomain, store: StoreIR, lets: tuple[tuple[str, Node], ...]) -> int | None:
     """The axis of a store that runs within the segment, where all others depend on the owner alone."""
     axes = [axis for axis, index in enumerate(store.indices) if _is(index, domain.within)]
-    others = [expand_lets(index, lets) for index in store.indices if not _is(index, domain.within)]
-    names = {part.name for index in others for part in index.walk() if isinstance(part, Var) and part.kind == "index"}
+    others = [index for index in store.indices if not _is(index, domain.within)]
+    names: set[str] = set().union(*(index_names(index, lets) for index in others))
     return axes[0] if len(axes) == 1 and names <= {domain.owner} else None
+
+
+def index_names(node: Node, lets: Iterable[tuple[str, Node]]) -> set[str]:
+    """Variables of the domain that `node` depends on, by itself or through lets."""
+    known: dict[str, set[str]] = {}
+
+    def names(value: Node) -> set[str]:
+        found: set[str] = set()
+        for part in value.walk():
+            if isinstance(part, Var):
+                found |= {part.name} if part.kind == "index" else known.get(part.name, set())
+        return found
+
+    for name, value in lets:
+        known[name] = names(value)
+    return names(node)
 
 
 def _is(node: Node, name: str) -> bool:

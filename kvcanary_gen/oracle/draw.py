@@ -61,10 +61,16 @@ class Drawer:
 
     def draw(self, source: Source, *, large: bool | None = None) -> Case:
         """One call. `large`: with one size around or above a kernel's block; by chance where it is not said."""
-        large = chance(source, 3) if large is None else large
-        outline = self._outline(source, large)
-        values = self._fill(outline, source, {})
-        return Case(self.surface.name, self._aimed(outline, source, values))
+        _, values = self._aimed(self._outline(source, chance(source, 3) if large is None else large), source)
+        return Case(self.surface.name, values)
+
+    def series(self, source: Source, count: int) -> list[Case]:
+        """Calls of one metadata with other elements each, scratch passed along: what a captured graph replays."""
+        outline = self._outline(source, large=False)
+        outline.present.update({tensor.path: True for tensor in self.surface.tensors if tensor.workspace})
+        outline, values = self._aimed(outline, source)
+        others = [self._fill(outline, source, {}) for _ in range(count - 1)]
+        return [Case(self.surface.name, elements) for elements in (values, *others)]
 
     # --- metadata -----------------------------------------------------------------------------------------------
 
@@ -143,7 +149,7 @@ class Drawer:
             if argument is None or not isinstance(argument.values, ValueRange):
                 continue
             low, high = self._range(argument.values, names)
-            if high < low and math.prod(outline.shape(tensor)):
+            if high < low and 0 not in outline.shape(tensor):
                 return False
         return all(self._scalar_holds(scalar, outline) for scalar in self.surface.scalars)
 
@@ -222,27 +228,18 @@ class Drawer:
 
     # --- aims ---------------------------------------------------------------------------------------------------
 
-    def _aimed(self, outline: Outline, source: Source, values: Values) -> Values:
-        """The same call with a capacity at, below or above the total that it has to hold."""
+    def _aimed(self, outline: Outline, source: Source) -> tuple[Outline, Values]:
+        """Elements, and capacities at, below or above the totals that they have to hold."""
+        values = self._fill(outline, source, {})
         for aim in self.aims:
             total = self._total(aim, values)
             wanted = source.pick((total, total, total - 1, total + 1, total + 7, None))
             if wanted is None or not 0 <= wanted <= MAX_POINTS:
                 continue
-            scalars, sizes = dict(outline.scalars), dict(outline.sizes)
-            (scalars if aim.target in scalars else sizes)[aim.target] = wanted
-            moved = Outline(
-                self.surface,
-                sizes,
-                scalars,
-                dict(outline.present),
-                outline.slack,
-                outline.free,
-                frozenset({aim.target}),
-            )
+            moved = outline.with_pinned(aim.target, wanted)
             if moved.settle(source) and (self.hostile or self._ranges_hold(moved)):
-                values = self._fill(moved, source, values)
-        return values
+                outline, values = moved, self._fill(moved, source, values)
+        return outline, values
 
     def _total(self, aim: _Aim, values: Values) -> int:
         bound = copied({name: values[path] for name, path in aim.bind.items()})
@@ -258,7 +255,7 @@ class Drawer:
 
 def _range_names(values: ValueRange | OffsetValues) -> set[str]:
     nodes = [values.low, values.high] if isinstance(values, ValueRange) else [values.count, values.limit]
-    return set().union(*(names_of(node, kind) for node in nodes for kind in ("dim", "scalar")))  # type: ignore[arg-type]
+    return set().union(*(names_of(node, kind) for node in nodes for kind in ("dim", "scalar")))
 
 
 def _aims(program: Program, surface: Surface) -> Iterator[_Aim]:

@@ -27,16 +27,23 @@ from kvcanary_gen.ir import InvariantIR, MessagePart, Program
 from kvcanary_gen.surface import BoundRule, CheckedTensor, LengthRule, Surface
 
 GPUS = ("cuda", "xpu")
+# Implied rules that are no validator's: see the functions below.
+_ELSEWHERE = ("capacity", "backend", "interpreter", "capture")
+_BYTES = {"int32": 4, "int64": 8, "uint64": 8, "uint8": 1}
 
 
 @dataclass(frozen=True)
 class Meta:
-    """A tensor without its elements: all that a validator may look at."""
+    """A tensor without its elements: all that a validator may look at.
+
+    `offset`: bytes from a multiple of the element size to the first element.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     device: str = "cpu"
+    offset: int = 0
 
     @staticmethod
     def packed(dtype: str, shape: tuple[int, ...], device: str = "cpu") -> Meta:
@@ -99,8 +106,8 @@ class _Judge:
                 for rule in self.surface.rules:
                     if rule.invariant is invariant:
                         self._rule(rule)
-            else:
-                getattr(self, f"_{invariant.kind}", lambda _: None)(invariant)
+            elif invariant.kind not in _ELSEWHERE:
+                getattr(self, f"_{invariant.kind}")(invariant)
 
     def _fail(self, invariant: InvariantIR, **words: object) -> NoReturn:
         raise _Found(broken(self.program, invariant, invariant.message, self.call, words))
@@ -135,7 +142,7 @@ class _Judge:
             self.metas.append((tensor, given))
         for scalar in self.surface.scalars:
             given = self.call[scalar.name]
-            if type(given) is not int:
+            if not isinstance(given, int) or isinstance(given, bool):
                 self._fail(invariant, name=scalar.name, want="an int", have=kind_of(given))
 
     def _ordered(self) -> Iterator[CheckedTensor]:
@@ -147,8 +154,10 @@ class _Judge:
         for scalar in self.surface.scalars:
             value = self.call[scalar.name]
             assert isinstance(value, int)
-            if value.bit_length() > 63 and value != -(1 << 63):
-                self._fail(invariant, name=scalar.name, want="int64", have=value)
+            too_large = value.bit_length() > 63 and value != -(1 << 63)
+            if too_large or (scalar.least is not None and value < scalar.least):
+                want = "int64" if scalar.least is None else f"int64, at least {scalar.least}"
+                self._fail(invariant, name=scalar.name, want=want, have=value)
 
     def _dtype(self, invariant: InvariantIR) -> None:
         for tensor, meta in self.metas:
@@ -189,13 +198,22 @@ class _Judge:
             if meta.device != first.device:
                 self._fail(invariant, name=tensor.path, other=other, want=first.device, have=meta.device)
 
+    def _alignment(self, invariant: InvariantIR) -> None:
+        for tensor, meta in self.metas:
+            if meta.offset and 0 not in meta.shape:
+                self._fail(invariant, name=tensor.path, want=_BYTES[tensor.dtype], have=meta.offset)
+
 
 def kind_of(value: object) -> str:
     return "Tensor" if isinstance(value, Meta) else type(value).__name__
 
 
 def broken(
-    program: Program, invariant: InvariantIR, parts: tuple[MessagePart, ...], call: CallMeta, words: Mapping[str, object]
+    program: Program,
+    invariant: InvariantIR,
+    parts: tuple[MessagePart, ...],
+    call: CallMeta,
+    words: Mapping[str, object],
 ) -> Broken:
     """`invariant` with its message filled in."""
     text = program.header.message_prefix

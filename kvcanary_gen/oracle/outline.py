@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from kvcanary_gen.expr.nodes import Binary, Compare, Const, Length, Logic, Node, Present, Var
+from kvcanary_gen.expr.nodes import Binary, Compare, CompareOp, Const, Length, Logic, Node, Present, Var
 from kvcanary_gen.oracle.host import Meta, evaluate
 from kvcanary_gen.oracle.source import Source
 from kvcanary_gen.surface import CheckedTensor, Surface
 
+_Item = TypeVar("_Item", bound=Node)
+
 MAX_SIZE = 8192
 _ROUNDS = 20
-_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_MIRRORED: dict[CompareOp, CompareOp] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass
@@ -49,6 +52,13 @@ class Outline:
             call[tensor.path] = Meta.packed(tensor.dtype, self.shape(tensor)) if here else None
         return call
 
+    def with_pinned(self, name: str, value: int) -> Outline:
+        """A copy in which one size or scalar has a value that stays."""
+        scalars, sizes = dict(self.scalars), dict(self.sizes)
+        (scalars if name in scalars else sizes)[name] = value
+        pinned = self.pinned | {name}
+        return replace(self, sizes=sizes, scalars=scalars, present=dict(self.present), pinned=pinned)
+
     def settle(self, source: Source) -> bool:
         """Changes what is not pinned until every rule holds; false where that did not work out."""
         for _ in range(_ROUNDS):
@@ -70,7 +80,7 @@ class Outline:
             return any(self._repair(item, source) for item in _shuffled(list(node.items), source))
         if not isinstance(node, Compare):
             return False
-        turned = replace(node, op=_MIRRORED[node.op], left=node.right, right=node.left)  # type: ignore[arg-type]
+        turned = Compare(node.type, _MIRRORED[node.op], node.right, node.left)
         return any(self._assign(compare, source) for compare in _shuffled([node, turned], source))
 
     def _assign(self, compare: Compare, source: Source) -> bool:
@@ -95,7 +105,8 @@ class Outline:
     def _set_length(self, tensor: CheckedTensor, axis: int, value: int) -> bool:
         length = tensor.shape[axis].length
         if isinstance(length, Binary) and length.op == "+" and isinstance(length.right, Const):
-            length, value = length.left, value - length.right.value
+            value -= length.right.value
+            length = length.left
         if not isinstance(length, Var) or not 0 <= value <= MAX_SIZE:
             return False
         scoped = f"{tensor.scope}.{length.name}" if tensor.scope else length.name
@@ -108,6 +119,6 @@ class Outline:
         return True
 
 
-def _shuffled(items: list[Node], source: Source) -> list[Node]:
+def _shuffled(items: list[_Item], source: Source) -> list[_Item]:
     start = source.integer(0, len(items) - 1)
     return items[start:] + items[:start]

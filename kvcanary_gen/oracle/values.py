@@ -30,7 +30,9 @@ class Array:
 
     def __repr__(self) -> str:
         runs = [(value, len(list(group))) for value, group in itertools.groupby(self.data)]
-        shown = ", ".join(f"{value} × {count}" if count > 3 else ", ".join([str(value)] * count) for value, count in runs)
+        shown = ", ".join(
+            f"{value} × {count}" if count > 3 else ", ".join([str(value)] * count) for value, count in runs
+        )
         return f"{self.dtype}{list(self.shape)}({shown})"
 
     def index(self, places: tuple[int, ...]) -> int | None:

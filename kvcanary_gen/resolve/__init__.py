@@ -8,21 +8,25 @@ from kvcanary_gen.diagnostics import Diagnostics
 from kvcanary_gen.ir import Program
 from kvcanary_gen.load import Document, load_document
 from kvcanary_gen.resolve.context import Context
-from kvcanary_gen.resolve.data import check_enums, check_names, check_tags, resolve_arguments, resolve_structs
+from kvcanary_gen.resolve.data import check_constants, resolve_arguments, resolve_structs
 from kvcanary_gen.resolve.functions import resolve_functions
 from kvcanary_gen.resolve.invariants import resolve_invariants
 from kvcanary_gen.resolve.kernels import resolve_kernels
+from kvcanary_gen.resolve.names import check_names
 from kvcanary_gen.resolve.operations import resolve_operations
+from kvcanary_gen.resolve.tags import check_enums, check_tags
 
 
 def resolve_document(document: Document) -> Program:
     """Resolves every name and type.
 
     Raises:
-        SpecError: with every finding, sorted by place.
+        SpecError: with every finding, those of loading included, sorted by place.
     """
-    context = Context(document, Diagnostics())
+    findings = document.findings
+    context = Context(document, Diagnostics(list(findings.found), findings.limit))
     check_names(context)
+    check_constants(context)
     check_enums(context)
     check_tags(context)
     structs = resolve_structs(context)
@@ -31,6 +35,7 @@ def resolve_document(document: Document) -> Program:
     kernels = resolve_kernels(context, arguments, functions)
     operations = resolve_operations(context, arguments, structs, kernels)
     invariants = resolve_invariants(context, kernels, operations)
+    _check_kernels(context)
     context.out.raise_if_any()
     return Program(
         header=document.header,
@@ -46,6 +51,13 @@ def resolve_document(document: Document) -> Program:
         operations=operations,
         invariants=invariants,
     )
+
+
+def _check_kernels(context: Context) -> None:
+    if not context.document.names("kernels"):
+        context.out.add(
+            context.document.header_mark, "KVG-013", "no kernel is declared, so there is nothing to generate"
+        )
 
 
 def load_program(root: Path) -> Program:

@@ -3,105 +3,142 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from kvcanary_gen.diagnostics import Diagnostics, Mark, suggest
-from kvcanary_gen.expr.nodes import Const, Node, Type, Var
+from kvcanary_gen.diagnostics import Diagnostics, Mark, quote, suggest
+from kvcanary_gen.expr.fold import constant
+from kvcanary_gen.expr.nodes import Type
 from kvcanary_gen.expr.parse import parse_expr
-from kvcanary_gen.expr.scope import Scope
-from kvcanary_gen.ir import STORAGE_TYPES, AxisLength, OffsetValues, ValueRange
+from kvcanary_gen.expr.scope import Scope, Variables
+from kvcanary_gen.ir import STORAGE_TYPES, AxisLength, OffsetValues, ScalarArg, TensorArg, ValueRange
 from kvcanary_gen.load import Document
-from kvcanary_gen.source import LocatedStr
+from kvcanary_gen.located import LocatedStr
 
-_TYPE_TEXT = re.compile(r"\s*([A-Za-z0-9_]+)\s*(?:\[(.*)\])?\s*\Z", re.DOTALL)
+Arguments = dict[str, TensorArg | ScalarArg]
+
+_TYPE_TEXT = re.compile(r"(\w+)\s*(?:\[(.*)\])?\Z", re.DOTALL)
 _OFFSETS_TEXT = re.compile(r"offsets of (.+) up to (.+)\Z", re.DOTALL)
 
 
 @dataclass
 class Context:
+    """`noted` are sizes that cannot be read off any tensor and were reported once."""
+
     document: Document
     out: Diagnostics
+    noted: set[str] = field(default_factory=set)
 
+    @cached_property
     def constants(self) -> dict[str, tuple[Type, int]]:
         return {name: (Type(c.type), int(c.value)) for name, c in self.document.section("constants").items()}
+
+    @cached_property
+    def tensors(self) -> frozenset[str]:
+        """Names of all tensors: arguments and fields of structs."""
+        arguments = self.document.section("arguments").items()
+        found = {name for name, argument in arguments if "[" in (argument.type or "[")}
+        return frozenset(found.union(*(struct.fields for struct in self.document.section("structs").values())))
 
     def located(self, text: str, fallback: Mark) -> LocatedStr:
         return text if isinstance(text, LocatedStr) else LocatedStr.make(text, fallback, text)
 
-    def part(self, text: LocatedStr, start: int, end: int) -> LocatedStr:
-        """A slice of a located text that still knows its place."""
-        piece = str(text)[start:end]
-        lead = len(piece) - len(piece.lstrip())
-        piece = piece.strip()
-        return LocatedStr.make(piece, text.mark_at(start + lead), piece)
+    # --- names --------------------------------------------------------------------------------------------------
 
-    def unknown(self, mark: Mark, what: str, name: str, known: list[str]) -> None:
-        self.out.add(mark, "KVG-012", f"unknown {what} '{name}'{suggest(name, known)}")
+    def unknown(self, mark: Mark, what: str, name: str, known: Iterable[str]) -> None:
+        self.out.add(mark, "KVG-012", f"unknown {what} {quote(name)}{suggest(name, known)}")
 
-    def dims_scope(self, dims: set[str]) -> Scope:
-        """Scope of lengths: sizes and constants."""
-        return Scope(
-            variables={name: (Type.INT, "dim") for name in dims},
-            constants=self.constants(),
-            host=True,
-        )
+    def failed(self, section: str, resolved: Iterable[str]) -> frozenset[str]:
+        """Names that are declared but have errors of their own; nobody is told of those twice."""
+        return frozenset(self.document.names(section)) - set(resolved)
+
+    def failed_sizes(self, arguments: Iterable[str]) -> frozenset[str]:
+        """Sizes that might be known if arguments and structs with errors were."""
+        failed = self.failed("arguments", arguments)
+        if not failed and not any(section == "structs" for section, _ in self.document.broken):
+            return frozenset()
+        declared = [(self.document.raw("arguments", name), "type") for name in failed]
+        declared += [(self.document.raw("structs", name), "capacity") for name in self.document.names("structs")]
+        texts = [str(given.get(key)) for given, key in declared if isinstance(given, dict)]
+        return frozenset(self.document.names("dims")) | size_names(texts, ())
+
+    # --- types and lengths --------------------------------------------------------------------------------------
 
     def split_type(self, text: LocatedStr) -> tuple[str, list[LocatedStr] | None] | None:
         """`int32[a, b]` to dtype and axis texts; None for the axes of a scalar."""
-        match = _TYPE_TEXT.match(text)
+        match = _TYPE_TEXT.match(text.strip())
         if match is None:
-            self.out.add(text.mark, "KVG-030", f"'{text}' is not a type; write int64 or int64[bs + 1]")
+            self.out.add(text.mark, "KVG-030", f"{quote(text)} is not a type; write int64 or int64[bs + 1]")
             return None
-        dtype, axes = match.group(1), match.group(2)
+        dtype = match.group(1)
         if dtype not in STORAGE_TYPES:
-            self.out.add(text.mark, "KVG-030", f"unknown dtype '{dtype}'{suggest(dtype, STORAGE_TYPES)}")
+            self.out.add(text.mark, "KVG-030", f"unknown dtype {quote(dtype)}{suggest(dtype, STORAGE_TYPES)}")
             return None
-        if axes is None:
+        if match.group(2) is None:
             return dtype, None
+        lead = len(text) - len(text.lstrip())
+        return self._axes(text, dtype, lead + match.start(2), lead + match.end(2))
+
+    def _axes(self, text: LocatedStr, dtype: str, start: int, end: int) -> tuple[str, list[LocatedStr]] | None:
+        """Lengths between the brackets, cut at commas that no call holds."""
         parts: list[LocatedStr] = []
-        start = match.start(2)
-        for piece in axes.split(","):
-            if not piece.strip():
-                self.out.add(text.mark, "KVG-030", f"'{text}' has an axis without a length")
+        depth = 0
+        for index in range(start, end + 1):
+            character = text[index]
+            depth += (character == "(") - (character == ")")
+            if index < end and (character != "," or depth > 0):
+                continue
+            parts.append(text.part(start, index))
+            if not parts[-1]:
+                self.out.add(text.mark, "KVG-030", f"{quote(text)} has an axis without a length")
                 return None
-            parts.append(self.part(text, start, start + len(piece)))
-            start += len(piece) + 1
+            start = index + 1
         return dtype, parts
 
-    def axis(self, text: LocatedStr, dims: set[str]) -> AxisLength | None:
+    def dims_scope(self, dims: Iterable[str]) -> Scope:
+        """Scope of lengths: sizes and constants."""
+        variables: Variables = dict.fromkeys(dims, (Type.INT, "dim"))
+        return Scope(variables, self.constants, broken=self.failed("constants", self.constants), host=True)
+
+    def axis(self, text: LocatedStr, dims: Iterable[str]) -> AxisLength | None:
         at_least = text.startswith(">=")
-        body = self.part(text, 2, len(text)) if at_least else text
+        body = text.part(2, len(text)) if at_least else text
         node = parse_expr(body, self.dims_scope(dims), Type.INT, self.out, "a length")
-        return None if node is None else AxisLength(node, at_least, str(text))
+        if node is None:
+            return None
+        value = constant(node)
+        if value is not None and value < 0:
+            self.out.add(body.mark, "KVG-030", f"a length cannot be {value}")
+            return None
+        return AxisLength(node, at_least, str(text))
+
+    # --- values -------------------------------------------------------------------------------------------------
 
     def values(self, text: LocatedStr, scope: Scope) -> ValueRange | OffsetValues | None:
         """`LOW .. HIGH` or `offsets of N up to M`."""
         match = _OFFSETS_TEXT.match(text)
         if match is not None:
-            pieces = [self.part(text, match.start(i), match.end(i)) for i in (1, 2)]
+            pieces = [text.part(match.start(i), match.end(i)) for i in (1, 2)]
         elif text.count("..") == 1:
             middle = text.index("..")
-            pieces = [self.part(text, 0, middle), self.part(text, middle + 2, len(text))]
+            pieces = [text.part(0, middle), text.part(middle + 2, len(text))]
         else:
-            self.out.add(text.mark, "KVG-061", f"'{text}' is neither 'LOW .. HIGH' nor 'offsets of N up to M'")
+            self.out.add(text.mark, "KVG-061", f"{quote(text)} is neither 'LOW .. HIGH' nor 'offsets of N up to M'")
             return None
-        nodes = [parse_expr(piece, scope, Type.INT, self.out, "a bound of values") for piece in pieces]
-        if nodes[0] is None or nodes[1] is None:
+        low, high = (parse_expr(piece, scope, Type.INT, self.out, "a bound of values") for piece in pieces)
+        if low is None or high is None:
             return None
-        kind = OffsetValues if match is not None else ValueRange
-        return kind(nodes[0], nodes[1], str(text))
+        if match is not None:
+            return OffsetValues(low, high, str(text))
+        least, most = constant(low), constant(high)
+        if least is not None and most is not None and least > most:
+            self.out.add(text.mark, "KVG-061", f"no value lies in {quote(text)}")
+            return None
+        return ValueRange(low, high, str(text))
 
 
-def size_names(texts: list[LocatedStr], constants: set[str]) -> set[str]:
+def size_names(texts: Iterable[str], constants: Iterable[str]) -> set[str]:
     """Identifiers in axis texts that are not constants: the sizes that these axes speak of."""
     names = {name for text in texts for name in re.findall(r"[A-Za-z_]\w*", text)}
-    return names - constants
-
-
-def low_bound(node: Node) -> int | None:
-    """Value of a bound that is known without any tensor."""
-    return node.value if isinstance(node, Const) else None
-
-
-def is_var(node: Node, name: str) -> bool:
-    return isinstance(node, Var) and node.name == name
+    return names - set(constants)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.ir import CallIR, KernelIR, OperationIR, ScalarArg, StructIR, TensorArg
-from kvcanary_gen.resolve.context import Context, size_names
-from kvcanary_gen.resolve.data import Arguments, check_name
+from kvcanary_gen.resolve.context import Arguments, Context, size_names
+from kvcanary_gen.resolve.kernel_reader import bind_dims, unbound_sizes
+from kvcanary_gen.resolve.names import check_name
 from kvcanary_gen.schema.code import Call, Operation
+
+Argument = TensorArg | ScalarArg
 
 
 def resolve_operations(
@@ -14,120 +17,206 @@ def resolve_operations(
 ) -> dict[str, OperationIR]:
     found: dict[str, OperationIR] = {}
     for name, operation in context.document.section("operations").items():
-        resolved = _operation(context, name, operation, arguments, structs, kernels)
+        resolved = _Operation(context, name, operation).resolve(arguments, structs, kernels)
         if resolved is not None:
             found[name] = resolved
     return found
 
 
-def _operation(
-    context: Context,
-    name: str,
-    operation: Operation,
-    arguments: Arguments,
-    structs: dict[str, StructIR],
-    kernels: dict[str, KernelIR],
-) -> OperationIR | None:
-    document, before = context.document, len(context.out.found)
-    if name in document.section("kernels"):
-        context.out.add(document.mark("operations", name), "KVG-014", f"'{name}' is a kernel already")
-    taken: list[tuple[str, StructIR, str]] = []
-    for arg, struct in operation.structs.items():
-        mark = document.mark("operations", name, "structs", arg)
-        check_name(context, arg, mark)
-        if struct.type in structs:
-            taken.append((arg, structs[struct.type], struct.doc))
-        elif struct.type not in document.section("structs"):
-            context.unknown(mark, "struct", struct.type, list(structs))
-    args: list[TensorArg | ScalarArg] = []
-    for index, arg in enumerate(operation.arguments):
-        if arg in arguments:
-            args.append(arguments[arg])
-        elif arg not in document.section("arguments"):
-            context.unknown(document.mark("operations", name, "arguments", index), "argument", arg, list(arguments))
-    workspaces = [w for w in (_workspace(context, name, operation, w) for w in operation.workspaces) if w is not None]
-    calls: list[CallIR] = []
-    for index, call in enumerate(operation.calls):
-        kernel = kernels.get(call.kernel)
-        mark = document.mark("operations", name, "calls", index)
-        if kernel is not None:
-            bind = _bind(context, mark, call, kernel, taken, args, workspaces)
-            calls.append(CallIR(kernel, bind))
-        elif call.kernel not in document.section("kernels"):
-            context.unknown(mark, "kernel", call.kernel, list(kernels))
-    if len(context.out.found) > before or len(calls) != len(operation.calls):
-        return None
-    return OperationIR(
-        name,
-        operation.doc,
-        operation.contract,
-        operation.launcher,
-        tuple(taken),
-        tuple(args),
-        tuple(workspaces),
-        tuple(calls),
-    )
+class _Operation:
+    """An operation being resolved. `complete` says whether all that it takes is known."""
 
+    def __init__(self, context: Context, name: str, operation: Operation) -> None:
+        self.context = context
+        self.name = name
+        self.operation = operation
+        self.complete = True
+        self.missing: set[str] = set()
+        self.taken: dict[str, Mark] = {}
+        self.structs: list[tuple[str, StructIR, str]] = []
+        self.arguments: list[Argument] = []
+        self.workspaces: list[TensorArg] = []
 
-def _workspace(context: Context, name: str, operation: Operation, workspace: str) -> TensorArg | None:
-    declared = operation.workspaces[workspace]
-    mark = context.document.mark("operations", name, "workspaces", workspace)
-    check_name(context, workspace, mark)
-    split = context.split_type(context.located(declared.type, mark))
-    if split is None:
-        return None
-    dtype, axes = split
-    if axes is None or len(axes) != 1 or size_names(axes, set(context.constants())):
-        context.out.add(mark, "KVG-030", f"workspace '{workspace}' must be 1-D, with a length of constants alone")
-        return None
-    axis = context.axis(axes[0], set())
-    return None if axis is None else TensorArg(workspace, dtype, (axis,), declared.doc, optional=True)
+    def _place(self, *path: str | int, key: bool = False) -> Mark:
+        return self.context.document.mark("operations", self.name, *path, key=key)
 
+    def _fail(self, mark: Mark, rule: str, message: str) -> None:
+        self.context.out.add(mark, rule, message)
 
-def _bind(
-    context: Context,
-    mark: Mark,
-    call: Call,
-    kernel: KernelIR,
-    structs: list[tuple[str, StructIR, str]],
-    arguments: list[TensorArg | ScalarArg],
-    workspaces: list[TensorArg],
-) -> dict[str, str]:
-    """Kernel argument to path: an explicit binding, else the struct's field, else the same name."""
-    named: dict[str, TensorArg | ScalarArg] = {arg.name: arg for arg in (*arguments, *workspaces)}
-    for name in call.bind:
-        if name not in kernel.tensors and name not in {s.name for s in kernel.scalars}:
-            context.unknown(mark, f"argument of {kernel.name}", name, [*kernel.tensors])
-    bound: dict[str, str] = {}
-    for arg in (*kernel.inputs, *kernel.outputs, *kernel.scalars):
-        target = call.bind.get(arg.name)
-        if target is None and isinstance(arg, TensorArg) and arg.field is not None:
-            owners = [name for name, struct, _ in structs if struct.name == arg.field[0]]
-            if len(owners) == 1:
-                bound[arg.name] = f"{owners[0]}.{arg.field[1]}"
+    def resolve(
+        self, arguments: Arguments, structs: dict[str, StructIR], kernels: dict[str, KernelIR]
+    ) -> OperationIR | None:
+        operation = self.operation
+        self._read_structs(structs)
+        self._read_arguments(arguments)
+        for workspace in operation.workspaces:
+            self._read_workspace(workspace)
+        calls: list[CallIR] = []
+        for index, call in enumerate(operation.calls):
+            kernel = kernels.get(call.kernel)
+            if kernel is not None:
+                calls.append(CallIR(kernel, _Binder(self, index, call, kernel).bind()))
+            elif call.kernel not in self.context.failed("kernels", kernels):
+                self.context.unknown(self._place("calls", index, "kernel"), "kernel", call.kernel, kernels)
+        if not self.complete or len(calls) < len(operation.calls):
+            return None
+        return OperationIR(
+            self.name,
+            operation.doc,
+            operation.contract,
+            operation.launcher,
+            tuple(self.structs),
+            tuple(self.arguments),
+            tuple(self.workspaces),
+            tuple(calls),
+        )
+
+    # --- what it takes ------------------------------------------------------------------------------------------
+
+    def _take(self, name: str, mark: Mark, *, own: bool) -> bool:
+        """Reports a parameter that is there already, or hides a name that the function's body uses."""
+        if own and not check_name(self.context, name, mark):
+            return False
+        document = self.context.document
+        sections = ("constants", "functions", "kernels", "structs", "dims") if own else ()
+        taken = next((section for section in sections if name in document.names(section)), None)
+        if taken is not None:
+            self._fail(mark, "KVG-014", f"'{name}' is declared already under `{taken}`")
+        elif name in self.taken:
+            self._fail(mark, "KVG-014", f"'{name}' is a parameter of {self.name} already")
+        new = name not in self.taken
+        self.taken.setdefault(name, mark)
+        return new
+
+    def _read_structs(self, structs: dict[str, StructIR]) -> None:
+        for name, struct in self.operation.structs.items():
+            self._take(name, self._place("structs", name, key=True), own=True)
+            if struct.type in structs:
+                self.structs.append((name, structs[struct.type], struct.doc))
                 continue
-            if owners:
-                context.out.add(mark, "KVG-060", f"'{arg.name}' could come from {' or '.join(owners)}; bind it")
+            self.complete = False
+            if struct.type not in self.context.failed("structs", structs):
+                self.context.unknown(self._place("structs", name, "type"), "struct", struct.type, structs)
+
+    def _read_arguments(self, arguments: Arguments) -> None:
+        for index, name in enumerate(self.operation.arguments):
+            mark = self._place("arguments", index)
+            if name in arguments:
+                if self._take(name, mark, own=False):
+                    self.arguments.append(arguments[name])
                 continue
-        target = target or arg.name
-        given = named.get(target)
+            self.complete = False
+            if name not in self.context.failed("arguments", arguments):
+                self.context.unknown(mark, "argument", name, arguments)
+        if self.complete:
+            self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        tensors = [arg for arg in self.arguments if isinstance(arg, TensorArg)]
+        known = {*bind_dims(tensors), *(arg.name for arg in self.arguments if isinstance(arg, ScalarArg))}
+        for tensor in tensors:
+            for size in unbound_sizes(tensor, {*known, *self.context.noted}):
+                self.context.noted.add(size)
+                message = f"size '{size}' of '{tensor.name}' is a whole axis of no argument of {self.name}"
+                self._fail(self.taken[tensor.name], "KVG-031", message)
+
+    def _read_workspace(self, name: str) -> None:
+        declared = self.operation.workspaces[name]
+        self._take(name, self._place("workspaces", name, key=True), own=True)
+        mark = self._place("workspaces", name, "type")
+        found = self._workspace(name, self.context.located(declared.type, mark), mark)
+        if found is None:
+            self.complete = False
+        else:
+            self.workspaces.append(found)
+
+    def _workspace(self, name: str, text: str, mark: Mark) -> TensorArg | None:
+        split = self.context.split_type(self.context.located(text, mark))
+        if split is None:
+            return None
+        dtype, axes = split
+        if axes is None or len(axes) != 1 or size_names(axes, self.context.document.names("constants")):
+            self._fail(mark, "KVG-030", f"workspace '{name}' must be 1-D, with a length of constants alone")
+            return None
+        axis = self.context.axis(axes[0], ())
+        return None if axis is None else TensorArg(name, dtype, (axis,), self.operation.workspaces[name].doc, True)
+
+    def fail_at_call(self, index: int, path: tuple[str, ...], message: str) -> None:
+        self._fail(self._place("calls", index, *path), "KVG-060", message)
+
+    def unknown_at_call(self, index: int, path: tuple[str, ...], what: str, name: str, known: list[str]) -> None:
+        self.context.unknown(self._place("calls", index, *path, key=path[-1] == name), what, name, known)
+
+
+class _Binder:
+    """Finds what supplies each argument of one call: an explicit binding, else the struct's field, else the name."""
+
+    def __init__(self, operation: _Operation, index: int, call: Call, kernel: KernelIR) -> None:
+        self.operation = operation
+        self.index = index
+        self.call = call
+        self.kernel = kernel
+        self.misbound = False
+        self.given: dict[str, Argument] = {arg.name: arg for arg in (*operation.arguments, *operation.workspaces)}
+        self.owners: dict[tuple[str, str], list[str]] = {}
+        for name, struct, _ in operation.structs:
+            for field in struct.fields:
+                tensor = TensorArg(field.name, field.dtype, field.shape, field.doc)
+                self.given[f"{name}.{field.name}"] = tensor
+                self.owners.setdefault((struct.name, field.name), []).append(f"{name}.{field.name}")
+
+    def bind(self) -> dict[str, str]:
+        kernel = self.kernel
+        wanted: list[Argument] = [*kernel.inputs, *kernel.outputs, *kernel.scalars]
+        known = [arg.name for arg in wanted]
+        for name in self.call.bind:
+            if name not in known:
+                self.misbound = True
+                self.operation.unknown_at_call(self.index, ("bind", name), f"argument of {kernel.name}", name, known)
+        bound: dict[str, str] = {}
+        for arg in wanted:
+            source = self._source(arg)
+            if source is not None:
+                bound[arg.name] = source
+        return bound
+
+    def _source(self, arg: Argument) -> str | None:
+        explicit = self.call.bind.get(arg.name)
+        place = ("kernel",) if explicit is None else ("bind", arg.name)
+        owners = self.owners.get(arg.field or ("", ""), []) if isinstance(arg, TensorArg) else []
+        if explicit is None and len(owners) > 1:
+            self._fail(place, f"'{arg.name}' could be {' or '.join(owners)}; say which in `bind`")
+            return None
+        source = explicit or (owners[0] if owners else arg.name)
+        given = self.given.get(source)
         if given is None:
-            context.out.add(mark, "KVG-060", f"nothing supplies '{arg.name}' of {kernel.name}; add it, or bind it")
-            continue
-        problem = _mismatch(arg, given, given in workspaces)
+            self._fail_missing(arg, explicit, place)
+            return None
+        problem = self._mismatch(arg, given)
         if problem:
-            context.out.add(mark, "KVG-060", f"'{target}' cannot be '{arg.name}' of {kernel.name}: {problem}")
-        bound[arg.name] = target
-    return bound
+            self._fail(place, f"'{source}' cannot be '{arg.name}' of {self.kernel.name}: {problem}")
+        return source
 
+    def _fail(self, place: tuple[str, ...], message: str) -> None:
+        self.operation.fail_at_call(self.index, place, message)
 
-def _mismatch(want: TensorArg | ScalarArg, given: TensorArg | ScalarArg, workspace: bool) -> str:
-    if isinstance(want, ScalarArg) or isinstance(given, ScalarArg):
-        return "" if isinstance(want, ScalarArg) and isinstance(given, ScalarArg) else "one is a tensor, one a scalar"
-    if want.dtype != given.dtype:
-        return f"dtype {given.dtype} is not {want.dtype}"
-    if len(want.shape) != len(given.shape):
-        return f"{len(given.shape)} axes are not {len(want.shape)}"
-    if given.optional and not want.optional and not workspace:
-        return "it may be missing"
-    return ""
+    def _fail_missing(self, arg: Argument, explicit: str | None, place: tuple[str, ...]) -> None:
+        """One mistake may leave arguments of several calls without a source."""
+        operation = self.operation
+        if explicit is not None and operation.complete:
+            operation.unknown_at_call(self.index, place, "argument", explicit, [*self.given])
+        elif operation.complete and not self.misbound and arg.name not in operation.missing:
+            self._fail(place, f"nothing supplies '{arg.name}' of {self.kernel.name}; add it, or bind it")
+        operation.missing.add(arg.name)
+
+    def _mismatch(self, want: Argument, given: Argument) -> str:
+        if isinstance(want, ScalarArg) or isinstance(given, ScalarArg):
+            alike = isinstance(want, ScalarArg) and isinstance(given, ScalarArg)
+            return "" if alike else "one is a tensor, one a scalar"
+        if want.dtype != given.dtype:
+            return f"dtype {given.dtype} is not {want.dtype}"
+        if len(want.shape) != len(given.shape):
+            return f"{len(given.shape)} axes are not {len(want.shape)}"
+        if given.optional and not want.optional and given not in self.operation.workspaces:
+            return "it may be missing"
+        return ""

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from kvcanary_gen.schema.code import Function, Invariants, Kernel, Operation
 from kvcanary_gen.schema.data import Argument, Axis, Constant, Enum, Layout, Struct, TagFamily
-from kvcanary_gen.schema.text import Doc, Name, SpecModel
+from kvcanary_gen.schema.text import Doc, Name, SpecModel, Text
 
 
 class Header(SpecModel):
@@ -14,7 +14,7 @@ class Header(SpecModel):
 
     version: str = Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
     package: Name
-    message_prefix: Doc
+    message_prefix: Text
     doc: Doc
 
 
@@ -22,19 +22,19 @@ class SpecFile(SpecModel):
     """One file of the spec; every section may stand in any file."""
 
     spec: Header | None = None
-    include: tuple[str, ...] = ()
-    constants: dict[Name, Constant] = {}
-    layouts: dict[Name, Layout] = {}
-    enums: dict[Name, Enum] = {}
-    axes: dict[Name, Axis] = {}
-    tags: dict[Name, TagFamily] = {}
-    structs: dict[Name, Struct] = {}
-    dims: dict[Name, Doc] = {}
-    arguments: dict[Name, Argument] = {}
-    functions: dict[Name, Function] = {}
-    kernels: dict[Name, Kernel] = {}
-    operations: dict[Name, Operation] = {}
-    invariants: Invariants = {}
+    include: tuple[Text, ...] = ()
+    constants: dict[Name, Constant] = Field(default_factory=dict)
+    layouts: dict[Name, Layout] = Field(default_factory=dict)
+    enums: dict[Name, Enum] = Field(default_factory=dict)
+    axes: dict[Name, Axis] = Field(default_factory=dict)
+    tags: dict[Name, TagFamily] = Field(default_factory=dict)
+    structs: dict[Name, Struct] = Field(default_factory=dict)
+    dims: dict[Name, Doc] = Field(default_factory=dict)
+    arguments: dict[Name, Argument] = Field(default_factory=dict)
+    functions: dict[Name, Function] = Field(default_factory=dict)
+    kernels: dict[Name, Kernel] = Field(default_factory=dict)
+    operations: dict[Name, Operation] = Field(default_factory=dict)
+    invariants: Invariants = Field(default_factory=dict)
 
 
 SECTIONS = (

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool, StrictInt
 
-from kvcanary_gen.schema.text import Doc, Expr, InvariantId, Name, SpecModel, Target, TypeText
+from kvcanary_gen.schema.text import (
+    Doc,
+    Expr,
+    InvariantId,
+    Name,
+    PathText,
+    PowerOfTwo,
+    SpecModel,
+    Target,
+    Text,
+    TypeText,
+)
 
 
 class Function(SpecModel):
@@ -14,11 +25,11 @@ class Function(SpecModel):
 
     doc: Doc
     contract: Doc = ""
-    params: dict[Name, Literal["int64", "uint64", "bool"]] = {}
+    params: dict[Name, Literal["int64", "uint64", "bool"]] = Field(default_factory=dict)
     returns: Literal["int64", "uint64", "bool"]
-    let: dict[Name, Expr] = {}
+    let: dict[Name, Expr] = Field(default_factory=dict)
     value: Expr
-    public: bool = Field(default=False, description="Also exported on Python integers; takes no tensors then.")
+    public: StrictBool = Field(default=False, description="Also exported on Python integers; takes no tensors then.")
 
 
 class Domain(SpecModel):
@@ -39,15 +50,17 @@ class Offsets(SpecModel):
 
     sum: Expr
     total: Name = Field(description="Name of the whole sum, for `finally`.")
-    rest: int | None = Field(default=None, description="Value of the elements behind the last offset; kept if missing.")
+    rest: StrictInt | None = Field(
+        default=None, description="Value of the elements behind the last offset; kept if missing."
+    )
 
 
 class Schedule(SpecModel):
     """How the kernel is launched; changes speed, never meaning."""
 
-    block: int = Field(default=512, ge=16, le=16384)
-    num_warps: Literal[1, 2, 4, 8, 16] = 4
-    num_stages: int = Field(default=1, ge=1, le=8)
+    block: PowerOfTwo = Field(default=512, ge=16, le=16384)
+    num_warps: PowerOfTwo = Field(default=4, ge=1, le=16, json_schema_extra={"enum": [1, 2, 4, 8, 16]})
+    num_stages: StrictInt = Field(default=1, ge=1, le=8)
 
 
 class Kernel(SpecModel):
@@ -60,10 +73,10 @@ class Kernel(SpecModel):
     outputs: tuple[Name, ...] = Field(min_length=1)
     scalars: tuple[Name, ...] = ()
     domain: Domain
-    let: dict[Name, Expr] = {}
-    offsets: dict[Name, Offsets] = {}
-    store: dict[Target, Expr] = {}
-    finally_: dict[Target, Expr] = Field(default={}, alias="finally")
+    let: dict[Name, Expr] = Field(default_factory=dict)
+    offsets: dict[Name, Offsets] = Field(default_factory=dict)
+    store: dict[Target, Expr] = Field(default_factory=dict)
+    finally_: dict[Target, Expr] = Field(default_factory=dict, alias="finally")
     schedule: Schedule = Schedule()
 
 
@@ -85,7 +98,9 @@ class Call(SpecModel):
     """One kernel launch inside an operation."""
 
     kernel: Name
-    bind: dict[Name, Name] = {}
+    bind: dict[Name, PathText] = Field(
+        default_factory=dict, description="Kernel argument: operation argument or field."
+    )
 
 
 class Operation(SpecModel):
@@ -94,9 +109,9 @@ class Operation(SpecModel):
     doc: Doc
     contract: Doc = ""
     launcher: Name
-    structs: dict[Name, StructArgument] = {}
+    structs: dict[Name, StructArgument] = Field(default_factory=dict)
     arguments: tuple[Name, ...] = ()
-    workspaces: dict[Name, Workspace] = {}
+    workspaces: dict[Name, Workspace] = Field(default_factory=dict)
     calls: tuple[Call, ...] = Field(min_length=1)
 
 
@@ -123,12 +138,12 @@ class Invariant(SpecModel):
     implied: ImpliedKind | None = Field(default=None, description="Kind of rule that the declarations imply.")
     operations: tuple[Name, ...] = Field(default=(), description="Kernels and operations that the rule belongs to.")
     raises: Literal["ValueError", "TypeError", "RuntimeError", "NotImplementedError"]
-    message: Doc
+    message: Text
     named: Name | None = Field(default=None, description="What {op} says on the device path, if not the caller's name.")
     example: dict[Name, Any] | None = Field(default=None, description="Changes to a valid call that break the rule.")
-    meaning: Doc
-    cause: Doc
-    fix: Doc
+    meaning: Text
+    cause: Text
+    fix: Text
 
 
 Invariants = dict[InvariantId, Invariant]

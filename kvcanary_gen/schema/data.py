@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool, StrictInt
 
-from kvcanary_gen.schema.text import Doc, Expr, Name, SpecModel, TypeText
+from kvcanary_gen.schema.text import Doc, Expr, FieldPath, Name, SpecModel, Text, TypeText
 
 
 class Constant(SpecModel):
     """A number with a name, visible in every expression and exported by the package."""
 
     type: Literal["int64", "uint64"] = "int64"
-    value: int
+    value: StrictInt
     doc: Doc
 
 
@@ -35,7 +35,7 @@ class Layout(SpecModel):
 class EnumMember(SpecModel):
     """A member; the value is a bit number in a flag enum."""
 
-    value: int = Field(ge=0)
+    value: StrictInt = Field(ge=0)
     doc: Doc
 
 
@@ -54,7 +54,7 @@ class AxisValue(SpecModel):
     when: Literal["before", "after", "periodic"] | None = None
     operations: tuple[Literal["verify", "write"], ...] = ()
     buffer: Name | None = Field(default=None, description="Stage whose buffer this one works on.")
-    real_kv: bool = Field(default=True, description="Whether real KV bytes are hashed.")
+    real_kv: StrictBool = Field(default=True, description="Whether real KV bytes are hashed.")
 
 
 class Axis(SpecModel):
@@ -68,7 +68,7 @@ class TagFamily(SpecModel):
     """Launch tags: the product of the axes, with fixed numbers."""
 
     doc: Doc
-    name: Doc = Field(description="Pattern over axis names, e.g. {stage}_{half}_{group}.")
+    name: Text = Field(description="Pattern over axis names, e.g. {stage}_{half}_{group}.")
     numbers: tuple[Name, ...] = Field(min_length=1, description="Tag names; the place is the number.")
 
 
@@ -77,7 +77,7 @@ class StructField(SpecModel):
 
     type: TypeText
     doc: Doc
-    init: int | None = Field(default=None, description="Value after allocate(); uninitialised when missing.")
+    init: StrictInt | None = Field(default=None, description="Value after allocate(); uninitialised when missing.")
 
 
 class Struct(SpecModel):
@@ -93,10 +93,10 @@ class Argument(SpecModel):
     """A kernel argument: a tensor, a scalar, or a struct's field."""
 
     type: TypeText | None = None
-    field: Expr | None = Field(default=None, description="Struct.field whose type and meaning the argument has.")
+    field: FieldPath | None = Field(default=None, description="Struct.field whose type and meaning the argument has.")
     doc: Doc | None = None
-    optional: bool = False
-    outside: int = Field(default=0, description="What a load outside the tensor reads.")
+    optional: StrictBool = False
+    outside: StrictInt = Field(default=0, description="What a load outside the tensor reads.")
     values: Expr | None = Field(
         default=None, description="Valid values: 'LOW .. HIGH', or 'offsets of N up to M'. Tests draw from them."
     )

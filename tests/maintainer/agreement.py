@@ -7,58 +7,58 @@ from typing import Any
 
 import torch
 
-from kvcanary_gen.oracle.interpreter import run_kernel, run_operation
+from kvcanary_gen.oracle.case import Case, run_case
+from kvcanary_gen.oracle.draw import Drawer, seeded
 from kvcanary_gen.oracle.values import Array, Values
-from kvcanary_gen.surface import Surface, surfaces
+from kvcanary_gen.surface import surfaces
 
-from .draws import Drawer
 from .workshop import Built
 
+SIDES = ("triton", "reference")
 _DTYPES = {"int32": torch.int32, "int64": torch.int64, "uint64": torch.uint64, "uint8": torch.uint8}
 _GUARD = 16
 _GUARD_BYTE = 0x5A
 
 
-def agree(built: Built, names: Iterable[str] | None = None, *, draws: int = 12, **sizes: int) -> None:
+def agree(built: Built, names: Iterable[str] | None = None, *, draws: int = 12) -> None:
     """Draws calls of kernels and operations and compares all tensors, those that are only read too."""
-    views = surfaces(built.program)
-    for name in views if names is None else names:
-        for seed in range(draws):
-            fitting = {dim: size for dim, size in sizes.items() if dim in views[name].dims}
-            values = Drawer(views[name], seed).draw(hostile=seed % 2 == 1, sizes=fitting)
-            check(built, views[name], values, f"{name}, draw {seed}")
+    for name in surfaces(built.program) if names is None else names:
+        for case in drawn(built, name, draws):
+            check(built, case)
 
 
-def check(built: Built, surface: Surface, values: Values, what: str = "") -> Values:
+def drawn(built: Built, name: str, draws: int) -> list[Case]:
+    """Calls from declarations alone; every second one is hostile, and some are large."""
+    surface = surfaces(built.program)[name]
+    drawers = [Drawer(built.program, surface, hostile=hostile) for hostile in (False, True)]
+    return [seeded(drawers[seed % 2], seed, large=seed % 16 == 5) for seed in range(draws)]
+
+
+def check(built: Built, case: Case) -> Values:
     """Compares the two paths with the interpreter on one call; returns its answer."""
-    expected = interpret(built, surface, values)
-    for side in ("triton", "reference"):
-        found = run(built, surface, values, side)
+    expected = run_case(built.program, case)
+    for side in SIDES:
+        found = run(built, case, side)
         for path, value in expected.items():
-            assert found[path] == value, f"{what}: {path} by {side}\n  args {values}"
+            assert found[path] == value, f"{case.surface}: {path} by {side}\n  args {case.args}"
     return expected
 
 
-def interpret(built: Built, surface: Surface, values: Values) -> Values:
-    args = {n: Array(v.dtype, v.shape, list(v.data)) if isinstance(v, Array) else v for n, v in values.items()}
-    if surface.name in built.program.kernels:
-        run_kernel(built.program, built.program.kernels[surface.name], args)
-    else:
-        run_operation(built.program, built.program.operations[surface.name], args)
-    return args
-
-
-def run(built: Built, surface: Surface, values: Values, side: str) -> Values:
+def run(built: Built, case: Case, side: str) -> Values:
     """Calls the public function; every tensor lies between guards that must not change."""
+    surface = surfaces(built.program)[case.surface]
     buffers: dict[str, torch.Tensor] = {}
     args: dict[str, Any] = {}
-    for path, value in values.items():
+    for path, value in case.args.items():
         args[path] = _tensor(path, value, buffers) if isinstance(value, Array) else value
     call = {name: value for name, value in args.items() if "." not in name}
     for name, struct, _ in surface.structs:
         fields = {f.name: args[f"{name}.{f.name}"] for f in struct.fields}
         call[name] = getattr(built, struct.name)(**fields)
-    getattr(built, surface.launcher)(**call, backend=side)
+    if side == "triton":
+        getattr(built, surface.launcher)(**call, backend="triton")
+    else:
+        getattr(built, surface.reference)(**call)
     for path, buffer in buffers.items():
         guards = torch.cat([buffer[:_GUARD], buffer[-_GUARD:]])
         assert bool((guards == _GUARD_BYTE).all()), f"{path} was written outside by {side}"

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import yaml
+
 from kvcanary_gen.emit.package import build_package
 from kvcanary_gen.ir import Program
 from kvcanary_gen.resolve import load_program
@@ -78,6 +80,19 @@ class Workshop:
         lines[index + 1 : index + 1] = [indent + text for text in new]
         path.write_text("\n".join(lines) + "\n")
 
+    def remove_block(self, head: str) -> None:
+        """Removes the only line that begins with this text, and all that stands deeper below it."""
+        lines_of = {path: path.read_text().splitlines() for path in self.files()}
+        spots = [(p, i) for p, lines in lines_of.items() for i, t in enumerate(lines) if t.strip().startswith(head)]
+        assert len(spots) == 1, f"expected one line {head!r}, found {len(spots)}"
+        path, index = spots[0]
+        lines = path.read_text().splitlines()
+        depth = len(lines[index]) - len(lines[index].lstrip())
+        end = index + 1
+        while end < len(lines) and len(lines[end]) - len(lines[end].lstrip()) > depth:
+            end += 1
+        path.write_text("\n".join(lines[:index] + lines[end:]) + "\n")
+
     def write(self, name: str, text: str) -> None:
         """Adds a file; kernels/*.yaml is included already."""
         path = self.folder / name
@@ -97,10 +112,20 @@ class Workshop:
         return Built(program, self.folder, folder, files, import_package(folder))
 
 
+def implied_rules() -> str:
+    """The canary's own rules that declarations imply, for a spec that has no others."""
+    declared = {
+        k: v for p in SPEC.rglob("*.yaml") for k, v in yaml.safe_load(p.read_text()).get("invariants", {}).items()
+    }
+    return yaml.safe_dump({"invariants": {k: v for k, v in declared.items() if "implied" in v}}, sort_keys=False)
+
+
 def import_package(folder: Path) -> ModuleType:
     """Imports a package folder under a name that nothing else has."""
     name = f"{folder.name}_of_test_{next(_numbers)}"
-    spec = importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -28,10 +28,10 @@ def kinds(tensors: Tensors) -> None:
         kind(name, tensor, torch.Tensor)
 
 
-def int64(name: str, value: int) -> None:
-    """`value` fits an int64 argument of a kernel."""
-    if not -(1 << 63) <= value < 1 << 63:
-        want, have = "int64", value
+def int64(name: str, value: int, least: int | None = None) -> None:
+    """`value` fits an int64 argument of a kernel; one that divides also has a `least`."""
+    if not (-(1 << 63) if least is None else least) <= value < 1 << 63:
+        want, have = "int64" if least is None else f"int64, at least {least}", value
         raise errors.CanaryValueError("KVC-011", f"kv-canary: {name} must fit {want}, got {have}")
 
 

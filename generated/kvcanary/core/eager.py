@@ -31,12 +31,11 @@ def shift_right(value: torch.Tensor, distance: int) -> torch.Tensor:
 
 def _places(tensor: torch.Tensor, indices: tuple[torch.Tensor | int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """Flat places of elements, and which of them exist; the others' place is 0."""
-    spread = torch.broadcast_tensors(*(torch.as_tensor(index, device=tensor.device) for index in indices))
-    inside = torch.ones_like(spread[0], dtype=torch.bool)
-    flat = torch.zeros_like(spread[0], dtype=torch.int64)
-    for index, length in zip(spread, tensor.shape, strict=True):
+    flat, *others = torch.broadcast_tensors(*(torch.as_tensor(index, device=tensor.device) for index in indices))
+    inside = (flat >= 0) & (flat < tensor.shape[0])
+    for index, length in zip(others, tensor.shape[1:], strict=True):
         inside = inside & (index >= 0) & (index < length)
-        flat = flat * length + torch.where(inside, index, 0)
+        flat = flat * length + index
     return torch.where(inside, flat, 0), inside
 
 
@@ -59,13 +58,16 @@ def store(
     """
     flat, inside = _places(tensor, indices)
     flat, inside, values = torch.broadcast_tensors(flat, inside, torch.as_tensor(value, device=tensor.device))
-    flat, values = flat[inside], values[inside]
+    if not bool(inside.all()):
+        flat, values = flat[inside], values[inside]
     if not unique:
         flat, order = torch.sort(flat, stable=True)
         last = torch.ones_like(flat, dtype=torch.bool)
         last[:-1] = flat[1:] != flat[:-1]
         flat, values = flat[last], values[order[last]]
-    tensor.view(-1)[flat] = values.to(tensor.dtype)
+    # torch cannot index uint64; the bits are the same.
+    words = tensor.view(torch.int64) if tensor.dtype == torch.uint64 else tensor
+    words.view(-1)[flat] = values.to(words.dtype)
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Segments:
 
 def segments(offsets: torch.Tensor, count: int, limit: int) -> Segments:
     """Expands offsets; a negative one counts as 0, those that run backwards are empty, `limit` ends all."""
+    count = max(0, min(count, offsets.shape[0] - 1))
     first = offsets[:count].clamp(min=0)
     end = torch.maximum(offsets[1 : count + 1].clamp(max=limit), first)
     lengths = end - first

@@ -24,6 +24,12 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 @triton.jit
+def one_bit(condition):
+    """A condition on scalars; Triton's interpreter takes it for an integer when it spreads it over a block."""
+    return tl.where(condition, True, False)
+
+
+@triton.jit
 def saturating_add(a, b):
     """a + b of two non-negative int64, at most 2**63 - 1."""
     return tl.where(a > INT64_MAX - b, INT64_MAX, a + b)

@@ -331,7 +331,7 @@ def _plan_entries_kernel(
         ).to(tl.int64)
         verify_expected_tokens = tl.where(chosen, req_to_verify_expected_tokens_value, -1)
     else:
-        verify_expected_tokens = -1
+        verify_expected_tokens = tl.full([], -1, tl.int64)
     tl.store(out_verify_expected_tokens_ptr + i, verify_expected_tokens, mask=mask)
     tl.store(out_verify_expected_positions_ptr + i, position, mask=mask)
     verify_prev_slot_indices = tl.where(

@@ -336,14 +336,14 @@ def _plan_offsets_kernel(
         start += BLOCK
     tl.store(out_verify_offsets_scratch_ptr, tl.zeros([], tl.int64), mask=out_verify_offsets_scratch_len > 0)
     tl.store(out_write_offsets_ptr, tl.zeros([], tl.int64), mask=out_write_offsets_len > 0)
-    start_2 = bs + 1
+    start_2 = tl.maximum(bs, 0) + 1
     while start_2 < out_write_offsets_len:
         place = start_2 + tl.arange(0, BLOCK)
         tl.store(out_write_offsets_ptr + place, tl.full([BLOCK], 0, tl.int64), mask=place < out_write_offsets_len)
         start_2 += BLOCK
     verify_num_valid = tl.minimum(verify_total, verify_capacity)
     tl.store(out_verify_num_valid_ptr, verify_num_valid)
-    verify_enable = tl.where(verify_total <= verify_capacity, 1, 0)
+    verify_enable = (verify_total <= verify_capacity).to(tl.int64)
     tl.store(out_verify_enable_ptr, verify_enable)
     tl.store(out_write_num_valid_reqs_ptr, bs)
 

@@ -16,10 +16,32 @@ from kvcanary_gen.ir import STORAGE_TYPES
 from kvcanary_gen.schema import SECTIONS, SpecFile
 from kvcanary_gen.schema import code as code_models
 from kvcanary_gen.schema.meanings import meaning
-from kvcanary_gen.schema.text import Doc, Expr, InvariantId, Name, Target, TypeText
+from kvcanary_gen.schema.text import (
+    Doc,
+    Expr,
+    FieldPath,
+    InvariantId,
+    Name,
+    PathText,
+    PowerOfTwo,
+    Target,
+    Text,
+    TypeText,
+)
 from kvcanary_gen.source import MAX_DEPTH, MAX_FILE_BYTES
 
-_TEXTS = {Name: "name", Expr: "expression", TypeText: "type", Doc: "prose", InvariantId: "id", Target: "element"}
+_TEXTS: dict[Any, str] = {
+    Name: "name",
+    PathText: "name or field",
+    FieldPath: "field",
+    Expr: "expression",
+    TypeText: "type",
+    Doc: "prose",
+    Text: "text",
+    InvariantId: "id",
+    Target: "element",
+    PowerOfTwo: "power of two",
+}
 _PLAIN = {int: "integer", bool: "true or false", str: "text", Any: "any"}
 
 
@@ -99,6 +121,8 @@ def type_words(hint: Any) -> str:
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, args = get_origin(hint), get_args(hint)
+    if origin is typing.Annotated:
+        return type_words(args[0])
     if origin is typing.Literal:
         return listing([code(arg) for arg in args], "or")
     if origin in (Union, types.UnionType):

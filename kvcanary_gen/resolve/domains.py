@@ -1,0 +1,106 @@
+"""Resolves the iteration domain of a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvcanary_gen.expr.nodes import Call, Load, Node, Type
+from kvcanary_gen.expr.scope import Scope
+from kvcanary_gen.ir import Domain, FlatDomain, ScanDomain, SegmentDomain, TensorArg
+from kvcanary_gen.resolve.kernel_reader import KernelReader
+from kvcanary_gen.resolve.lets import LetReader
+
+_NEEDED = {
+    "index": ("index", "count"),
+    "scan": ("scan", "count"),
+    "segments": ("segments", "count", "owner", "within", "index", "limit"),
+}
+_OPTIONAL = {"index": ("when", "limit"), "scan": ("when",), "segments": ("when",)}
+_VARIABLES = ("scan", "owner", "within", "index")
+
+
+def resolve_domain(reader: KernelReader, names: LetReader) -> Domain | None:
+    """The kernel's domain; declares its variables in `names` even where the domain has errors."""
+    given = reader.kernel.domain
+    scope = _outer_scope(reader, names.scope)
+    kind = _kind(reader)
+    when = reader.expr(given.when, scope, Type.BOOL, "`when`", "domain", "when")
+    count = reader.expr(given.count, scope, Type.INT, "`count`", "domain", "count")
+    limit = reader.expr(given.limit, scope, Type.INT, "`limit`", "domain", "limit")
+    for key in _VARIABLES:
+        variable = getattr(given, key)
+        if variable is not None:
+            names.declare(variable, reader.place("domain", key))
+            names.scope = names.scope.with_variable(variable, Type.INT, "index")
+    if kind is None or count is None or (given.limit is not None and limit is None):
+        return None
+    if not _host_knows(reader, kind, count, limit):
+        return None
+    if kind == "scan":
+        return ScanDomain(str(given.scan), count, when)
+    if kind == "index":
+        return FlatDomain(str(given.index), count, limit or count, when)
+    offsets = _offsets(reader)
+    if offsets is None or limit is None:
+        return None
+    return SegmentDomain(offsets, count, str(given.owner), str(given.within), str(given.index), limit, when)
+
+
+def _outer_scope(reader: KernelReader, scope: Scope) -> Scope:
+    """What the domain's own expressions see: nothing that belongs to one of its points."""
+    given = reader.kernel.domain
+    inner = [getattr(given, key) for key in _VARIABLES if getattr(given, key) is not None]
+    inner = [name for name in (*inner, *reader.kernel.let) if scope.meaning(name) is None]
+    return replace(scope, hidden={**scope.hidden, **dict.fromkeys(inner, "belongs to one point of the domain")})
+
+
+def _kind(reader: KernelReader) -> str | None:
+    """The kind of domain; None where its keys do not fit one."""
+    given, domain = reader.kernel.domain, reader.place("domain", key=True)
+    kinds = [kind for kind in _NEEDED if getattr(given, kind) is not None]
+    if "segments" in kinds and "index" in kinds:
+        kinds.remove("index")
+    if len(kinds) != 1:
+        reader.fail(domain, "KVG-033", "a domain has exactly one of `index`, `segments` and `scan`")
+        return None
+    kind = kinds[0]
+    missing = [key for key in _NEEDED[kind] if getattr(given, key) is None]
+    extra = [key for key in sorted(given.model_fields_set) if key not in (*_NEEDED[kind], *_OPTIONAL[kind])]
+    if missing:
+        keys = ", ".join(f"`{key}`" for key in missing)
+        reader.fail(domain, "KVG-033", f"{_article(kind)} domain needs {keys}")
+    for key in extra:
+        reader.fail(reader.place("domain", key, key=True), "KVG-033", f"{_article(kind)} domain has no `{key}`")
+    return None if missing or extra else kind
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind == "index" else f"a {kind}"
+
+
+def _host_knows(reader: KernelReader, kind: str, count: Node, limit: Node | None) -> bool:
+    """Reports bounds that only the device knows. The count may be one of them where a limit sizes the launch."""
+    bounds = {"count": count} if limit is None else {"limit": limit}
+    if kind == "segments":
+        bounds["count"] = count
+    known = True
+    for key, node in bounds.items():
+        if any(isinstance(part, Load) or (isinstance(part, Call) and not part.builtin) for part in node.walk()):
+            hint = "; add a `limit` of sizes" if kind == "index" and key == "count" else ""
+            reader.fail(reader.place("domain", key), "KVG-033", f"`{key}` must be known on the host{hint}")
+            known = False
+    return known
+
+
+def _offsets(reader: KernelReader) -> str | None:
+    """The name of the offsets tensor of a segments domain."""
+    name, mark = str(reader.kernel.domain.segments), reader.place("domain", "segments")
+    offsets = reader.mine.get(name)
+    if not isinstance(offsets, TensorArg) or name in reader.output_names:
+        if not reader.excuses(name):
+            reader.context.unknown(mark, "input", name, reader.kernel.inputs)
+        return None
+    if offsets.dtype != "int64" or len(offsets.shape) != 1 or offsets.optional:
+        reader.fail(mark, "KVG-033", "offsets are int64, 1-D and never missing")
+        return None
+    return name

@@ -1,0 +1,27 @@
+"""The program that the spec of this checkout says, and its public functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvcanary_gen.oracle.draw import Drawer
+from kvcanary_gen.resolve import load_program
+from kvcanary_gen.surface import surfaces
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = load_program(ROOT / "spec")
+SURFACES = surfaces(PROGRAM)
+
+every_surface = pytest.mark.parametrize("name", SURFACES)
+both_kinds = pytest.mark.parametrize("hostile", [False, True], ids=["valid", "hostile"])
+
+_drawers: dict[tuple[str, bool], Drawer] = {}
+
+
+def drawer(name: str, hostile: bool) -> Drawer:
+    """Draws calls of one public function."""
+    if (name, hostile) not in _drawers:
+        _drawers[name, hostile] = Drawer(PROGRAM, SURFACES[name], hostile=hostile)
+    return _drawers[name, hostile]

@@ -1,0 +1,65 @@
+"""Calls as Hypothesis draws them: sizes, flags and short tensors one by one, long tensors from a drawn seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from hypothesis import strategies as st
+
+from kvcanary_gen.expr.schedule import segment_schedule
+from kvcanary_gen.ir import KernelIR, ScanDomain, SegmentDomain
+from kvcanary_gen.oracle.case import Case, calls
+from kvcanary_gen.oracle.interpreter import Machine
+from kvcanary_gen.oracle.values import Values
+from tests.support.program import PROGRAM, SURFACES, drawer
+
+T = TypeVar("T")
+
+# Program instances, or rounds of a loop in one, that Triton's interpreter may spend on a case; each takes milliseconds.
+MAX_STEPS = 420
+
+
+class HypothesisSource:
+    """Choices that Hypothesis makes, records and shrinks."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+
+    def integer(self, low: int, high: int) -> int:
+        return self._draw(st.integers(low, high))
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[self._draw(st.integers(0, len(options) - 1))]
+
+    def bulk(self) -> random.Random:
+        return random.Random(self._draw(st.integers(0, (1 << 32) - 1)))
+
+
+@st.composite
+def _cases(draw: st.DrawFn, name: str, hostile: bool) -> Case:
+    return drawer(name, hostile).draw(HypothesisSource(draw))
+
+
+def cases(name: str, hostile: bool) -> st.SearchStrategy[Case]:
+    """Calls of one public function that Triton's interpreter gets through quickly."""
+    return _cases(name, hostile).filter(quick)
+
+
+def quick(case: Case) -> bool:
+    steps = 0
+    for kernel, bind in calls(PROGRAM, SURFACES[case.surface]):
+        steps += _steps(kernel, {name: case.args[path] for name, path in bind.items()})
+    return steps <= MAX_STEPS
+
+
+def _steps(kernel: KernelIR, values: Values) -> int:
+    """About how many rounds the kernel takes: a program each, and where offsets do not ascend, a search each."""
+    machine, domain = Machine(PROGRAM, kernel, values), kernel.domain
+    count = max(0, machine.eval(domain.count, {}) if not isinstance(domain, ScanDomain) else 0)
+    if not isinstance(domain, SegmentDomain):
+        return 1 + count // kernel.schedule.block
+    if segment_schedule(domain, kernel.stores, kernel.lets) == "by_segment":
+        return count
+    return (1 + machine.eval(domain.limit, {}) // kernel.schedule.block) * (1 + count // 20)

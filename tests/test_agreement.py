@@ -1,0 +1,75 @@
+"""Triton kernels, torch references and the scalar interpreter mean the same, for every public function of the spec."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvcanary
+from kvcanary_gen.oracle.case import run_case
+from kvcanary_gen.oracle.draw import seeded
+from kvcanary_gen.oracle.interpreter import evaluate_function
+from kvcanary_gen.oracle.values import Array, wrap
+from tests.support.calls import assert_agreement, differences, run
+from tests.support.functions import BLOCK, PUBLIC, in_torch, in_triton
+from tests.support.program import PROGRAM, SURFACES, both_kinds, drawer, every_surface
+from tests.support.strategies import cases, quick
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+
+@both_kinds
+@every_surface
+@given(data=st.data())
+def test_three_meanings_agree(name: str, hostile: bool, data: st.DataObject) -> None:
+    """On every argument: outputs, elements that nobody writes, and inputs, which stay as they are."""
+    assert_agreement(data.draw(cases(name, hostile)))
+
+
+@both_kinds
+@every_surface
+def test_three_meanings_agree_on_sizes_around_a_block(name: str, hostile: bool) -> None:
+    drawn = (seeded(drawer(name, hostile), seed, large=True) for seed in range(40))
+    large = [case for case in drawn if quick(case)]
+    assert len(large) >= 10
+    for case in large[:10]:
+        assert_agreement(case)
+
+
+@both_kinds
+@every_surface
+def test_draws_reach_every_output(name: str, hostile: bool) -> None:
+    """Agreement on calls that do nothing would be worth nothing."""
+    outputs = {tensor.path for tensor in SURFACES[name].tensors if tensor.output}
+    written: set[str] = set()
+    for seed in range(60):
+        case = seeded(drawer(name, hostile), seed)
+        after = run_case(PROGRAM, case)
+        written |= {path for path in outputs if after[path] != case.args[path]}
+    assert written == outputs
+
+
+@every_surface
+def test_one_changed_element_is_a_difference(name: str) -> None:
+    """The comparison itself can fail."""
+    case = seeded(drawer(name, False), "changed")
+    want = run_case(PROGRAM, case)
+    have = run(case, "triton")
+    assert differences(want, have) == []
+    path, value = next((path, value) for path, value in have.items() if isinstance(value, Array) and value.data)
+    value.data[-1] ^= 1
+    assert [text.partition(":")[0] for text in differences(want, have)] == [path]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+@given(data=st.data())
+def test_public_functions_agree(name: str, data: st.DataObject) -> None:
+    """The interpreter, Python integers, torch and Triton, on any 64 bits."""
+    types = [type_.value for _, type_ in PROGRAM.functions[name].params]
+    row = st.tuples(*(st.integers(0, (1 << 64) - 1).map(lambda x, t=t: wrap(x, t)) for t in types)).map(list)
+    rows = data.draw(st.lists(row, min_size=1, max_size=BLOCK))
+    want = [evaluate_function(PROGRAM, name, *row) for row in rows]
+    assert [getattr(kvcanary, name)(*row) for row in rows] == want
+    assert in_torch(name, rows) == want
+    assert in_triton(name, rows) == want
