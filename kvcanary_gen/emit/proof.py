@@ -12,17 +12,29 @@ Fact = tuple[str, Node, Node]
 
 @dataclass(frozen=True)
 class Facts:
-    """What holds where an expression is evaluated: comparisons `left < right` and `left <= right`."""
+    """What holds where an expression is evaluated: comparisons `left < right` and `left <= right`.
+
+    `holds` is true of every active lane; `guards` of those lanes alone for which conditions around the expression hold.
+    """
 
     functions: dict[str, FunctionIR]
     lets: dict[str, Node]
     holds: frozenset[Fact] = frozenset()
+    guards: frozenset[Fact] = frozenset()
 
     def with_let(self, name: str, node: Node) -> Facts:
         return replace(self, lets={**self.lets, name: node})
 
     def with_guard(self, guard: Node) -> Facts:
-        return replace(self, holds=self.holds | frozenset(self._conjuncts(guard)))
+        return replace(self, guards=self.guards | frozenset(self._conjuncts(guard)))
+
+    def without_guards(self) -> Facts:
+        """For code that runs whatever the conditions around it say."""
+        return replace(self, guards=frozenset())
+
+    @property
+    def _known(self) -> frozenset[Fact]:
+        return self.holds | self.guards
 
     def with_less(self, left: Node, right: Node) -> Facts:
         return replace(self, holds=self.holds | {("<", left, right)})
@@ -53,7 +65,7 @@ class Facts:
     def not_negative(self, node: Node) -> bool:
         if isinstance(node, Const):
             return node.value >= 0
-        if any(fact_right == node and self._floor(op, left) for op, left, fact_right in self.holds):
+        if any(fact_right == node and self._floor(op, left) for op, left, fact_right in self._known):
             return True
         if isinstance(node, Var):
             return node.kind in ("index", "dim") or (node.name in self.lets and self.not_negative(self.lets[node.name]))
@@ -77,7 +89,7 @@ class Facts:
             return node.value < length.value
         if axis.at_least:
             return False
-        if ("<", node, length) in self.holds:
+        if ("<", node, length) in self._known:
             return True
         if isinstance(node, Var) and node.name in self.lets:
             return self.below(self.lets[node.name], axis)

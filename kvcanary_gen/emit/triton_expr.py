@@ -223,8 +223,10 @@ class Block(Writer):
         offset: Code | None = None
         inside: list[Code] = []
         mixed = not all(map(self.is_uniform, indices))
+        # A scalar address is read without a mask, so no condition around it says anything about its bounds.
+        facts = self.facts if mixed else self.facts.without_guards()
         for axis, index in enumerate(indices):
-            checks = self._open_bounds(index, tensor.shape[axis])
+            checks = _open_bounds(facts, index, tensor.shape[axis])
             code = self._index(index, tensor, axis, mask, bool(checks))
             for bound in checks:
                 self._size(tensor, axis, bound == "<")
@@ -251,11 +253,6 @@ class Block(Writer):
         words = {1: ["index"], 2: ["row", "column"]}.get(len(tensor.shape), [])
         word = words[axis] if words else f"index_{axis}"
         return self.named(index, mask, f"{tensor.name.removeprefix('out_')}_{word}" if len(words) != 2 else word)
-
-    def _open_bounds(self, index: Node, axis: AxisLength) -> list[str]:
-        """Comparisons that are not proven: '>=' with 0, '<' with the length."""
-        found = [] if self.facts.not_negative(index) else [">="]
-        return found if self.facts.below(index, axis) else [*found, "<"]
 
     def _unary(self, node: Unary, mask: Code) -> Code:
         operand = self.value(node.operand, mask)
@@ -362,3 +359,9 @@ def conjunction(conditions: list[Code]) -> Code:
     """All of them; conditions that are plainly true vanish."""
     real = [condition for condition in conditions if condition != TRUE]
     return operator("&", *real) if real else TRUE
+
+
+def _open_bounds(facts: Facts, index: Node, axis: AxisLength) -> list[str]:
+    """Comparisons that are not proven: '>=' with 0, '<' with the length."""
+    found = [] if facts.not_negative(index) else [">="]
+    return found if facts.below(index, axis) else [*found, "<"]
