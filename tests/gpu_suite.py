@@ -1,13 +1,13 @@
 """The golden vectors and drawn calls on a GPU, in one file that needs torch, Triton and `generated/` alone.
 
-    python tests/gpu_suite.py --make cases.json.gz          # where the generator is: draws, and computes what must come out
-    python tests/gpu_suite.py --run cases.json.gz           # on the GPU
+    python tests/gpu_suite.py --make cases.json.gz    # where the generator is: draws calls and computes their results
+    python tests/gpu_suite.py --run cases.json.gz     # on the GPU
     compute-sanitizer --tool memcheck --error-exitcode 9 \\
-        python tests/gpu_suite.py --run cases.json.gz --sanitize    # no caching allocator, so that bounds are a tensor's
+        python tests/gpu_suite.py --run cases.json.gz --sanitize    # every tensor an allocation of its own
 
 `--run` checks, for every public function: Triton and the reference leave every argument as the scalar interpreter did;
-guard bands stay whole; one combination of optional tensors compiles once, whatever the sizes; captured graphs replay with
-other elements; references refuse capture. Exits 1 after a failure.
+guard bands stay whole; one combination of optional tensors compiles once, whatever the sizes; captured graphs replay
+with other elements; references refuse capture. Exits 1 after a failure.
 """
 
 from __future__ import annotations
@@ -227,14 +227,14 @@ def run_drawn(surface: Surface, report: Report, limit: int | None, sides: tuple[
     cases = sorted(surface.cases[:limit], key=surface.presence)
     for presence, group in itertools.groupby(cases, surface.presence):
         groups += 1
-        first: int | None = None
+        before = _entries(surface)
         for number, case in enumerate(group):
             for side in sides:
                 equal[side] += _run_one(surface, case, side, f"{surface.name} {presence} {number} {side}", report)
-            if number == 0:
-                first = _entries(surface)
-        if _entries(surface) != first:
-            report.fail(f"{surface.name} {presence}", [f"compiled again: {first} entries, then {_entries(surface)}"])
+        # An empty call launches nothing, so any call of the group may be the one that compiles.
+        added = (_entries(surface) or 0) - (before or 0)
+        if added > len(surface.described["kernels"]):
+            report.fail(f"{surface.name} {presence}", [f"compiled again: {added} new entries"])
     counts = ", ".join(f"{side} {count}/{len(cases)} equal" for side, count in equal.items())
     return f"{counts}; {groups} combinations of optional tensors, {_entries(surface)} compiled kernels"
 

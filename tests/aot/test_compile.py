@@ -1,0 +1,64 @@
+"""Every kernel in every form compiles ahead of time for every target and keeps to its registers; no GPU is needed."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import pytest
+
+from kvcanary_gen.aot import DEFAULT_TARGETS, Report, Specialisation, compile_one
+from kvcanary_gen.specialisations import package_loader, specialisations
+from tests.support.program import PROGRAM, ROOT
+
+pytestmark = pytest.mark.aot
+
+KERNELS = sorted(PROGRAM.kernels)
+
+
+@cache
+def jobs() -> list[Specialisation]:
+    return specialisations(PROGRAM, package_loader(ROOT / "generated" / PROGRAM.header.package))
+
+
+@cache
+def reports(kernel: str, target: str) -> list[Report]:
+    return [compile_one(job, target) for job in jobs() if job.kernel == kernel]
+
+
+@pytest.mark.parametrize("target", DEFAULT_TARGETS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_spills(kernel: str, target: str) -> None:
+    """No register goes to local memory, whichever optional tensors there are."""
+    compiled = reports(kernel, target)
+    assert compiled
+    for report in compiled:
+        assert (report.spills, report.local_accesses) == (0, 0), report
+        assert report.registers > 0
+        assert report.code_bytes > 0
+        assert report.stores + report.atomics > 0, "a kernel that stores nothing"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_form_is_its_own(kernel: str) -> None:
+    """One form for each set of optional tensors, none twice."""
+    forms = [tuple(sorted(job.constants.items(), key=lambda item: item[0])) for job in jobs() if job.kernel == kernel]
+    assert len(set(map(str, forms))) == len(forms)
+    optional = [arg for arg in PROGRAM.kernels[kernel].inputs if arg.optional]
+    assert len(forms) >= 2 ** len(optional)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_compiles_with_overflow_checks(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRITON_DEBUG adds checks of 32-bit arithmetic; there is none on device data."""
+    monkeypatch.setitem(os.environ, "TRITON_DEBUG", "1")
+    for job in jobs():
+        if job.kernel == kernel:
+            assert compile_one(job, "sm_90").spills == 0
+
+
+def test_no_inline_assembly() -> None:
+    """One source for all makers of GPUs."""
+    folder = ROOT / "generated" / PROGRAM.header.package
+    for path in folder.rglob("*.py"):
+        assert "inline_asm" not in path.read_text("utf-8"), path
