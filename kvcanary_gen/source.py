@@ -67,7 +67,8 @@ class _Refused(Exception):
 
 class _Reader:
     def __init__(self, text: str, file: str, out: Diagnostics) -> None:
-        self.lines = text.split("\n")
+        # The last line may be a newline of the parser's own.
+        self.lines = [*text.split("\n"), ""]
         self.out = out
         self.source = Source(file, None)
         self.events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
@@ -89,7 +90,8 @@ class _Reader:
         return self.source
 
     def _mark(self, mark: Any) -> Mark:
-        return Mark(self.source.file, mark.line + 1, mark.column + 1)
+        line = min(mark.line, len(self.lines) - 2)
+        return Mark(self.source.file, line + 1, min(mark.column, len(self.lines[line])) + 1)
 
     def _refuse(self, mark: Any, path: PathKey, message: str) -> None:
         self.out.add(self._mark(mark), "KVG-005", message)

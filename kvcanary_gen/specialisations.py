@@ -51,7 +51,8 @@ def _choices(flags: list[str]) -> Iterator[frozenset[str]]:
 
 
 def _specialisation(kernel: KernelIR, emitted: TritonKernel, function: object, given: frozenset[str]) -> Specialisation:
-    missing = [name for name in emitted.flags if name not in given]
+    # Of some tensors a kernel only asks whether they are there.
+    missing = [name for name in emitted.flags if name not in given and name in emitted.pointers]
     constants: dict[str, object] = {flag_name(name): name in given for name in emitted.flags}
     constants["BLOCK"] = kernel.schedule.block
     if isinstance(kernel.domain, SegmentDomain):

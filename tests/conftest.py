@@ -6,6 +6,7 @@ import os
 
 import hypothesis
 import pytest
+import torch
 
 _SLOW = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large, hypothesis.HealthCheck.filter_too_much]
 _COMMON = {"deadline": None, "suppress_health_check": _SLOW, "print_blob": True}
@@ -13,6 +14,9 @@ _COMMON = {"deadline": None, "suppress_health_check": _SLOW, "print_blob": True}
 hypothesis.settings.register_profile("default", max_examples=200, derandomize=True, database=None, **_COMMON)
 hypothesis.settings.register_profile("nightly", max_examples=2000, **_COMMON)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
+
+# pytest-xdist keeps every core busy; tensors here are small.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

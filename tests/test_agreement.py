@@ -13,7 +13,7 @@ from kvcanary_gen.oracle.interpreter import evaluate_function
 from kvcanary_gen.oracle.values import Array, wrap
 from tests.support.calls import assert_agreement, differences, run
 from tests.support.functions import BLOCK, PUBLIC, in_torch, in_triton
-from tests.support.program import PROGRAM, SURFACES, both_kinds, drawer, every_surface
+from tests.support.program import PROGRAM, SURFACES, both_kinds, drawer, every_surface, largest_sizes
 from tests.support.strategies import cases, quick
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -34,6 +34,19 @@ def test_three_meanings_agree_on_sizes_around_a_block(name: str, hostile: bool) 
     large = [case for case in drawn if quick(case)]
     assert len(large) >= 10
     for case in large[:10]:
+        assert_agreement(case)
+
+
+LARGEST = [(name, dim, limit) for name, surface in SURFACES.items() for dim, limit in largest_sizes(surface)]
+
+
+@both_kinds
+@pytest.mark.parametrize(("name", "dim", "limit"), LARGEST)
+def test_three_meanings_agree_on_the_largest_sizes(name: str, dim: str, limit: int, hostile: bool) -> None:
+    """At the limits that rules set, where buffers of fixed length are full."""
+    for seed in range(4):
+        case = seeded(drawer(name, hostile), seed, large=False, sizes={dim: limit})
+        assert quick(case)
         assert_agreement(case)
 
 

@@ -14,7 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import kvcanary
 from kvcanary_gen.expr.nodes import Length
-from kvcanary_gen.oracle.host import Broken, Meta, broken_capacity, broken_capture, first_broken
+from kvcanary_gen.oracle.evaluate import Meta
+from kvcanary_gen.oracle.host import Broken, broken_capacity, broken_capture, first_broken
 from kvcanary_gen.surface import Surface
 from tests.support.breakages import Breakage, broken_call, examples, good, implied, materialised, poison
 from tests.support.calls import call, keywords

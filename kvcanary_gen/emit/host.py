@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import WIDTH, Atom, Code, invoke, statement
 from kvcanary_gen.emit.host_expr import host_code
+from kvcanary_gen.emit.writer import Writer
 from kvcanary_gen.expr.nodes import Compare, Length, Logic, Node, Present, Type, Unary
 from kvcanary_gen.ir import InvariantIR, MessagePart, Program
 from kvcanary_gen.surface import BoundRule, Surface
@@ -104,8 +105,8 @@ class ValidatorEmitter:
         flat = f"{pad}({', '.join(parts)}),"
         return [flat] if len(flat) <= WIDTH else [f"{pad}(", *(f"{pad}    {part}," for part in parts), f"{pad}),"]
 
-    def _check(self, check: str, *args: Code | str, indent: int = 4, **keywords: Code | str) -> None:
-        self.lines += statement("", invoke(f"checks.{check}", *args, **keywords), indent)
+    def _check(self, check: str, *args: Code | str, indent: int = 4) -> None:
+        self.lines += statement("", invoke(f"checks.{check}", *args), indent)
 
     def _implied(self, invariant: InvariantIR) -> None:
         if invariant.kind == "kind":
@@ -114,8 +115,8 @@ class ValidatorEmitter:
                 self._check("kind", python_string(scalar.name), scalar.name, "int")
         elif invariant.kind == "scalar":
             for scalar in self.surface.scalars:
-                least = {} if scalar.least is None else {"least": str(scalar.least)}
-                self._check("int64", python_string(scalar.name), scalar.name, **least)
+                least = [] if scalar.least is None else [str(scalar.least)]
+                self._check("int64", python_string(scalar.name), scalar.name, *least)
         elif invariant.kind in _TABLE_CHECKS:
             self._line(f"checks.{_TABLE_CHECKS[invariant.kind]}(tensors)")
         elif invariant.kind == "length":
@@ -143,7 +144,10 @@ class ValidatorEmitter:
             who = "named"
             named = python_string(str(rule.invariant.named))
             self._line(f'named = {named} if op == "{self.surface.launcher}" else op')
-        self.lines += statement("if ", self.value(negate(rule.rule)), 4, ":")
+        names = {a.name for a in self.surface.arguments} | {name for name, _, _ in self.surface.structs}
+        writer = Writer(taken={*names, *self.sizes.values()})
+        writer.write("if ", self.value(negate(rule.rule)), ":")
+        self.lines += writer.lines
         text = self.message(rule.invariant, rule.message, {"op": who})
         self.lines += self.raising(rule.invariant, text, 8)
 

@@ -12,9 +12,7 @@ from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.torch_kernel import ReferenceEmitter
 from kvcanary_gen.emit.triton_expr import flag_name
 from kvcanary_gen.emit.triton_kernel import KernelEmitter, Sizes, TritonKernel
-from kvcanary_gen.expr.nodes import Node
-from kvcanary_gen.expr.schedule import segment_schedule
-from kvcanary_gen.ir import FlatDomain, KernelIR, OperationIR, Program, ScalarArg, ScanDomain, SegmentDomain, TensorArg
+from kvcanary_gen.ir import KernelIR, OperationIR, Program, ScalarArg, SegmentDomain, TensorArg
 from kvcanary_gen.surface import Surface
 
 SCAN_BLOCK = 1024

@@ -86,6 +86,8 @@ class TorchBlock(Writer):
     def value(self, node: Node) -> Code:
         if isinstance(node, Const):
             return self._constant(node)
+        if is_static(node):
+            return self.static(node)
         if isinstance(node, Var):
             if node.kind == "dim":
                 self.sizes[node.name] = None
@@ -165,22 +167,23 @@ class TorchBlock(Writer):
             return self.value(node.args[0])
         if node.function == "clamp":
             value, low, high = node.args
-            if self.is_number(low) and self.is_number(high):
-                return method(self.tensor(value), "clamp", self.value(low), self.value(high))
-            return self._extreme("min", [self._extreme("max", [value, low]), high])
-        return self._extreme(node.function, list(node.args))
+            if self.is_number(low) and self.is_number(high) and not self.is_number(value):
+                return method(self.value(value), "clamp", self.value(low), self.value(high))
+            raised = Call(Type.INT, "max", (value, low), builtin=True)
+            return self._extreme("min", (raised, high))
+        return self._extreme(node.function, node.args)
 
-    def _extreme(self, name: str, args: list[Node | Code]) -> Code:
+    def _extreme(self, name: str, args: tuple[Node, ...]) -> Code:
         """Minimum or maximum: bounds that are numbers become clamps."""
-        numbers = [a for a in args if isinstance(a, Node) and self.is_number(a)]
-        tensors = [a if isinstance(a, Code) else self.value(a) for a in args if a not in numbers]
+        numbers = [self.value(arg) for arg in args if self.is_number(arg)]
+        tensors = [self.value(arg) for arg in args if not self.is_number(arg)]
         if not tensors:
-            return invoke(name, *(self.value(a) for a in numbers))
+            return invoke(name, *numbers)
         code = tensors[0]
         for other in tensors[1:]:
             code = invoke("torch.minimum" if name == "min" else "torch.maximum", code, other)
         for number in numbers:
-            code = method(code, "clamp", **{"max" if name == "min" else "min": self.value(number)})
+            code = method(code, "clamp", **{"max" if name == "min" else "min": number})
         return code
 
     def _function(self, node: Call) -> Code:

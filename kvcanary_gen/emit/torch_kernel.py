@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 from kvcanary_gen.emit.code import Atom, Code, invoke, method, statement
 from kvcanary_gen.emit.frames import docstring
+from kvcanary_gen.emit.grid import axis_length
 from kvcanary_gen.emit.torch_expr import TorchBlock, function_context
 from kvcanary_gen.expr.nodes import Const, Node, Select, Var, is_static, names_of
 from kvcanary_gen.expr.schedule import segment_schedule
+from kvcanary_gen.expr.simplify import simplified_function, simplified_kernel
 from kvcanary_gen.ir import (
     FlatDomain,
     FunctionIR,
@@ -21,6 +25,7 @@ from kvcanary_gen.ir import (
 
 def emit_function(program: Program, function: FunctionIR, tensors: dict[str, TensorArg]) -> list[str]:
     """A spec function over tensors; sizes are Python integers."""
+    function = simplified_function(function, tensors)
     taken = {name for name, _ in (*function.params, *function.lets)}
     block = TorchBlock(tensors=tensors, functions=program.functions, prefix="", taken=taken)
     for name, node in function.lets:
@@ -50,7 +55,7 @@ class ReferenceEmitter:
     """Emits the body of one kernel's reference."""
 
     def __init__(self, program: Program, kernel: KernelIR) -> None:
-        self.kernel = kernel
+        self.kernel = kernel = simplified_kernel(kernel)
         taken = {*kernel.tensors, *dict(kernel.lets), *kernel.dims, *(s.name for s in kernel.scalars), "segments"}
         taken |= {offsets.total for offsets in kernel.offsets}
         self.block = TorchBlock(tensors=kernel.tensors, functions=program.functions, taken=taken)
@@ -69,14 +74,9 @@ class ReferenceEmitter:
             self._segments(domain)
         params = [f"    {arg.name}: torch.Tensor{' | None' if arg.optional else ''}," for arg in kernel.inputs]
         params += [f"    {arg.name}: torch.Tensor," for arg in kernel.arguments[len(kernel.inputs) :]]
-        sizes = [f"    {name} = {self._size(name)}" for name in self.block.sizes]
+        sizes = [statement(f"{name} = ", axis_length(kernel, *kernel.dims[name]), 4) for name in self.block.sizes]
         doc = '    """The kernel in vectorised torch, on any device; scalars are 0-d tensors, so that they wrap."""'
-        return ["def reference(", "    *,", *params, ") -> None:", doc, *sizes, *self.block.lines]
-
-    def _size(self, name: str) -> str:
-        tensor, axis = self.kernel.dims[name]
-        size = f"{tensor}.shape[{axis}]"
-        return f"{size} if {tensor} is not None else 0" if self.kernel.tensors[tensor].optional else size
+        return ["def reference(", "    *,", *params, ") -> None:", doc, *itertools.chain(*sizes), *self.block.lines]
 
     def _arange(self, name: str, count: Code) -> None:
         like = next(tensor.name for tensor in self.kernel.tensors.values() if not tensor.optional)
@@ -101,10 +101,11 @@ class ReferenceEmitter:
         self.block.write("", invoke("eager.store", store.tensor, f"({places})", value, **keywords))
 
     def _flat(self, domain: FlatDomain) -> None:
-        count = self.block.value(domain.count)
+        count = self._number(domain.count)
         if domain.bound != domain.count:
-            count = invoke("min", invoke("int", count), self.block.value(domain.bound))
-        self._arange(domain.index, count if self.block.is_number(domain.count) else invoke("max", count, "0"))
+            count = invoke("min", count, self._number(domain.bound))
+        plain = _is_size(domain.count) and domain.bound == domain.count
+        self._arange(domain.index, count if plain else invoke("max", count, "0"))
         self._lets()
         for store in self.kernel.stores:
             self._store(store, str(_is_index(store, domain.index)))
@@ -126,7 +127,8 @@ class ReferenceEmitter:
         return code if self.block.is_number(node) else invoke("int", code)
 
     def _scan(self, domain: ScanDomain) -> None:
-        self._arange(domain.index, self._number(domain.count))
+        count = self._number(domain.count)
+        self._arange(domain.index, count if _is_size(domain.count) else invoke("max", count, "0"))
         self._lets()
         for offsets in self.kernel.offsets:
             name = f"{offsets.tensor.removeprefix('out_')}_ends"
@@ -140,6 +142,11 @@ class ReferenceEmitter:
             self._store(store, str(_is_index(store, domain.index)))
         for store in self.kernel.finals:
             self._store(store, "True")
+
+
+def _is_size(node: Node) -> bool:
+    """Whether a count is a length, which is never negative."""
+    return isinstance(node, Var) and node.kind == "dim"
 
 
 def _is_index(store: StoreIR, index: str) -> bool:

@@ -62,12 +62,36 @@ def touches_memory(node: Node, functions: dict[str, FunctionIR]) -> bool:
     )
 
 
+def takes_mask(function: FunctionIR) -> bool:
+    """Whether a function is told its lanes: to load, or to give a block whatever tensors are missing."""
+    return bool(function.tensors or function.presence)
+
+
+def parameters_read(function: FunctionIR, functions: dict[str, FunctionIR]) -> set[str]:
+    """Parameters that the value of a function depends on."""
+    known = {name: {name} for name, _ in function.params}
+
+    def names(node: Node) -> set[str]:
+        if isinstance(node, Var):
+            return known.get(node.name, set())
+        children = node.children()
+        if isinstance(node, Call) and not node.builtin:
+            callee = functions[node.function]
+            read = parameters_read(callee, functions)
+            children = tuple(arg for (name, _), arg in zip(callee.params, node.args, strict=True) if name in read)
+        return set().union(*map(names, children))
+
+    for name, node in function.lets:
+        known[name] = names(node)
+    return names(function.value)
+
+
 def combines_lanes(function: FunctionIR, functions: dict[str, FunctionIR]) -> bool:
     """Whether a function combines masks or conditions, whose operands must all be blocks or all be scalars."""
     parts = [part for node in (*dict(function.lets).values(), function.value) for part in node.walk()]
     called = {part.function for part in parts if isinstance(part, Call) and not part.builtin}
     return (
-        bool(function.tensors)
+        takes_mask(function)
         or any(isinstance(part, Logic) for part in parts)
         or any(combines_lanes(functions[name], functions) for name in called)
     )
@@ -104,17 +128,29 @@ class Block(Writer):
 
     # --- statements ---------------------------------------------------------------------------------------------
 
-    def assign(self, name: str, node: Node, mask: Code) -> None:
-        """`name = node`, with compile-time choices as `if` statements."""
+    def assign(self, name: str, node: Node, mask: Code, *, lanes: bool | None = None) -> None:
+        """`name = node`, with compile-time choices as `if` statements.
+
+        Args:
+            lanes: whether the name holds a block in every case; found out if None.
+        """
+        lanes = not self.is_uniform(node) if lanes is None else lanes
         if isinstance(node, Select) and is_static(node.condition):
             self.text(f"if {self.static(node.condition).flat()}:")
             with self.indented():
-                self.assign(name, node.then, mask)
+                self.assign(name, node.then, mask, lanes=lanes)
             self.text("else:")
             with self.indented():
-                self.assign(name, node.other, mask)
+                self.assign(name, node.other, mask, lanes=lanes)
             return
-        self.write(f"{name} = ", self.typed(node, mask))
+        code = self._loading(node, mask)[0] if isinstance(node, Load) else self.typed(node, mask)
+        self.write(f"{name} = ", self.spread(code, node, mask) if lanes else code)
+
+    def spread(self, code: Code, node: Node, mask: Code) -> Code:
+        """The code of a node as a block: one value for all lanes becomes one for each."""
+        if mask == TRUE or not self.is_uniform(node):
+            return code
+        return invoke("tl.where", mask, code, "False" if node.type is Type.BOOL else "0")
 
     def let(self, name: str, node: Node, mask: Code) -> None:
         """Assigns a name of the spec, and remembers what is known of it."""
@@ -123,12 +159,12 @@ class Block(Writer):
         if self.is_uniform(node):
             self.uniform.add(name)
 
-    def named(self, node: Node, mask: Code, name: str) -> Code:
+    def named(self, node: Node, mask: Code, name: str, *, lanes: bool | None = None) -> Code:
         """The value of `node` as a name or number, assigned to a new variable where it is more."""
         if isinstance(node, (Const, Var)):
             return self.value(node, mask)
         variable = self.fresh(name)
-        self.assign(variable, node, mask)
+        self.assign(variable, node, mask, lanes=lanes)
         return Atom(variable)
 
     # --- expressions --------------------------------------------------------------------------------------------
@@ -145,8 +181,14 @@ class Block(Writer):
 
     def is_uniform(self, node: Node) -> bool:
         """Whether all lanes have one value of `node`, so that its code is a scalar."""
-        names = [part for part in node.walk() if isinstance(part, Var)]
-        return all(part.kind in ("dim", "scalar", "total") or part.name in self.uniform for part in names)
+        if isinstance(node, Var):
+            return node.kind in ("dim", "scalar", "total") or node.name in self.uniform
+        if isinstance(node, Call) and not node.builtin:
+            function = self.functions[node.function]
+            names = [name for name, _ in function.params]
+            matter = names if takes_mask(function) else parameters_read(function, self.functions)
+            return all(self.is_uniform(arg) for name, arg in zip(names, node.args, strict=True) if name in matter)
+        return all(map(self.is_uniform, node.children()))
 
     @staticmethod
     def is_literal(node: Node) -> bool:
@@ -198,11 +240,19 @@ class Block(Writer):
         return Atom(node.name)
 
     def _load(self, node: Load, mask: Code) -> Code:
+        code, checked = self._loading(node, mask)
+        if not checked and len(code.flat()) <= MAX_INLINE_LOAD:
+            return code
+        name = self.fresh(f"{node.tensor}_value")
+        self.write(f"{name} = ", code)
+        return Atom(name)
+
+    def _loading(self, node: Load, mask: Code) -> tuple[Code, bool]:
+        """Code of a load, and whether it checks bounds of its own."""
         tensor = self.tensors[node.tensor]
         offset, inside = self.address(tensor, node.indices, mask)
-        place = (
-            operator("+", pointer_name(tensor.name), offset) if offset is not None else Atom(pointer_name(tensor.name))
-        )
+        pointer = pointer_name(tensor.name)
+        place = operator("+", pointer, offset) if offset is not None else Atom(pointer)
         # A scalar address takes no mask of lanes; it needs none, as its bounds are checked.
         guard = conjunction(inside if all(map(self.is_uniform, node.indices)) else [mask, *inside])
         loaded = (
@@ -210,12 +260,7 @@ class Block(Writer):
             if guard == TRUE
             else invoke("tl.load", place, mask=guard, other=str(tensor.outside))
         )
-        code = loaded if tensor.dtype in ("int64", "uint64") else method(loaded, "to", "tl.int64")
-        if not inside and len(code.flat()) <= MAX_INLINE_LOAD:
-            return code
-        name = self.fresh(f"{tensor.name}_value")
-        self.write(f"{name} = ", code)
-        return Atom(name)
+        return loaded if tensor.dtype in ("int64", "uint64") else method(loaded, "to", "tl.int64"), bool(inside)
 
     def address(self, tensor: TensorArg, indices: tuple[Node, ...], mask: Code) -> tuple[Code | None, list[Code]]:
         """Offset of an element (None for the first), and the bounds checks that its indices still need."""
@@ -264,7 +309,11 @@ class Block(Writer):
         return Operator("-", (Atom("0"), operand))
 
     def _binary(self, node: Binary, mask: Code) -> Code:
-        left, right = self.value(node.left, mask), self.value(node.right, mask)
+        # A named constant on the left would keep the result a compile-time value in the interpreter.
+        named = any(isinstance(part, Const) and part.name is not None for part in node.left.walk())
+        alone = named and self.is_literal(node.left) and not self.is_literal(node.right)
+        left = self.typed(node.left, mask) if alone else self.value(node.left, mask)
+        right = self.value(node.right, mask)
         if node.op in ("//", "%") and not self.facts.not_negative(node.left):
             return invoke("lang.floor_div" if node.op == "//" else "lang.floor_mod", left, right)
         return operator(node.op, left, right)
@@ -279,15 +328,16 @@ class Block(Writer):
 
     def _select(self, node: Select, mask: Code) -> Code:
         if is_static(node.condition):
-            if not touches_memory(node, self.functions):
-                return Ternary(self.value(node.then, mask), self.static(node.condition), self.value(node.other, mask))
+            alike = self.is_uniform(node.then) == self.is_uniform(node.other)
+            if alike and not touches_memory(node, self.functions):
+                return Ternary(self.typed(node.then, mask), self.static(node.condition), self.typed(node.other, mask))
             name = self.fresh("given")
             self.assign(name, node, mask)
             return Atom(name)
         loaded = [touches_memory(branch, self.functions) for branch in (node.then, node.other)]
         condition = self.value(node.condition, mask)
-        if any(loaded) and mask != TRUE and self.is_uniform(node.condition):
-            condition = one_bit(condition)
+        scalar = any(loaded) and mask != TRUE and self.is_uniform(node.condition)
+        condition = one_bit(condition) if scalar else condition
         if any(loaded) and not isinstance(condition, Atom):
             simple = isinstance(node.condition, Compare) and len(condition.flat()) <= 24
             if not simple:
@@ -300,8 +350,12 @@ class Block(Writer):
         self.facts = before.with_guard(node.condition)
         then = self.value(node.then, conjunction([mask, condition]) if loaded[0] else mask)
         self.facts = before
-        other_mask = conjunction([mask, Operator("==", (condition, Atom("0")))]) if loaded[1] else mask
-        other = self.value(node.other, other_mask)
+        opposite: Code = Operator("==", (condition, Atom("0")))
+        opposite = one_bit(opposite) if scalar else opposite
+        other = self.value(node.other, conjunction([mask, opposite]) if loaded[1] else mask)
+        if node.type is Type.BOOL and not self.is_uniform(node):
+            branches = ((then, node.then), (other, node.other))
+            then, other = (one_bit(c) if self.is_uniform(b) and not self.is_literal(b) else c for c, b in branches)
         return invoke("tl.where", condition, then, other)
 
     def _numbers(self, node: Select, condition: Code, mask: Code) -> Code:
@@ -334,15 +388,13 @@ class Block(Writer):
         function = self.functions[node.function]
         sizes = self.function_sizes[node.function]
         self.needs.function(function, sizes)
-        args: list[Code | str] = [self.typed(arg, mask) for arg in node.args]
-        uniform = [self.is_uniform(arg) for arg in node.args]
-        mask = TRUE if all(uniform) else mask
-        if any(uniform) and mask != TRUE and combines_lanes(function, self.functions):
+        mask = TRUE if all(map(self.is_uniform, node.args)) else mask
+        args: list[Code | str] = []
+        for arg in node.args:
+            code = self.typed(arg, mask)
             # In the function, all is blocks or all is scalars.
-            none = ["False" if arg.type is Type.BOOL else "0" for arg in node.args]
-            spread = [invoke("tl.where", mask, arg, zero) for arg, zero in zip(args, none, strict=True)]
-            args = [s if u else arg for s, u, arg in zip(spread, uniform, args, strict=True)]
-        if function.tensors:
+            args.append(self.spread(code, arg, mask) if combines_lanes(function, self.functions) else code)
+        if takes_mask(function):
             args.append(mask)
         args += [pointer_name(name) for name in function.tensors]
         args += [*sizes, *function.scalars]

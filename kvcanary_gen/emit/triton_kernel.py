@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from kvcanary_gen.emit.code import WIDTH, Atom, Code, Operator, invoke, operator, statement
 from kvcanary_gen.emit.frames import docstring
 from kvcanary_gen.emit.proof import Facts
-from kvcanary_gen.emit.triton_expr import TRUE, Block, conjunction, flag_name, pointer_name, size_name
+from kvcanary_gen.emit.triton_expr import TRUE, Block, conjunction, flag_name, pointer_name, size_name, takes_mask
 from kvcanary_gen.expr.nodes import Binary, Call, Compare, Const, Node, Select, Type, Unary, Var, is_static, substitute
 from kvcanary_gen.expr.schedule import expand_lets, segment_schedule, within_axis
+from kvcanary_gen.expr.simplify import simplified_function, simplified_kernel
 from kvcanary_gen.ir import (
     Domain,
     FlatDomain,
@@ -51,12 +52,13 @@ def function_sizes(program: Program, tensors: dict[str, TensorArg]) -> dict[str,
 def _function_block(
     program: Program, function: FunctionIR, tensors: dict[str, TensorArg], sizes: dict[str, Sizes]
 ) -> Block:
+    function = simplified_function(function, tensors)
     facts = Facts(program.functions, {})
     taken = {name for name, _ in (*function.params, *function.lets)} | {*function.scalars, *function.dims, "mask"}
     block = Block(
         tensors=tensors, functions=program.functions, function_sizes=sizes, facts=facts, prefix="", taken=taken
     )
-    mask = Atom("mask") if function.tensors else TRUE
+    mask = Atom("mask") if takes_mask(function) else TRUE
     for name, node in function.lets:
         block.let(name, node, mask)
     _return(block, function.value, mask)
@@ -73,7 +75,8 @@ def _return(block: Block, node: Node, mask: Code) -> None:
         with block.indented():
             _return(block, node.other, mask)
         return
-    block.write("return ", block.typed(node, mask))
+    # A constant is a block like the results of other branches.
+    block.write("return ", block.spread(block.typed(node, mask), node, mask))
 
 
 def emit_function(
@@ -82,7 +85,7 @@ def emit_function(
     """A spec function as a Triton helper. Functions that load take the mask under which they do."""
     block = _function_block(program, function, tensors, sizes)
     params = [name for name, _ in function.params]
-    if function.tensors:
+    if takes_mask(function):
         params.append("mask")
     params += [pointer_name(name) for name in function.tensors]
     params += [*block.needs.sizes, *function.scalars]
@@ -115,7 +118,7 @@ class KernelEmitter:
 
     def __init__(self, program: Program, kernel: KernelIR, sizes: dict[str, Sizes]) -> None:
         self.program = program
-        self.kernel = kernel
+        self.kernel = kernel = simplified_kernel(kernel)
         facts = Facts(program.functions, {})
         taken = {name for name, _ in kernel.lets} | {o.total for o in kernel.offsets} | set(kernel.dims)
         taken |= {scalar.name for scalar in kernel.scalars} | {"mask", "BLOCK", "SCAN", "lanes"}
@@ -137,7 +140,9 @@ class KernelEmitter:
             self._segments(domain)
         kernel = self.kernel
         pointers = [t.name for t in (*kernel.inputs, *kernel.outputs) if t.name in block.needs.pointers]
-        sizes = {name: place or kernel.dims[name] for name, place in block.needs.sizes.items()}
+        # A size is read off a tensor that is certainly there, whichever one it was needed for.
+        sizes = {name: place for name, place in block.needs.sizes.items() if place is not None}
+        sizes = {name: kernel.dims.get(name) or sizes[name] for name in block.needs.sizes}
         scalars = [s.name for s in kernel.scalars if s.name in block.needs.scalars]
         flags = [t.name for t in kernel.inputs if t.name in block.needs.flags]
         lanes = isinstance(domain, SegmentDomain) and self._schedule(domain) == "by_segment"
@@ -203,7 +208,8 @@ class KernelEmitter:
     def _store(self, store: StoreIR, mask: Code) -> None:
         block, tensor = self.block, self.kernel.tensors[store.tensor]
         if any(isinstance(part, Call) for part in store.value.walk()) or not isinstance(store.value, (Const, Var)):
-            value = block.named(store.value, mask, store.tensor.removeprefix("out_"))
+            # A store spreads a scalar by itself.
+            value = block.named(store.value, mask, store.tensor.removeprefix("out_"), lanes=False)
         else:
             value = block.value(store.value, mask)
         offset, inside = block.address(tensor, store.indices, mask)

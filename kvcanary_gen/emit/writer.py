@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kvcanary_gen.emit.code import Code, shortened, statement, tidy
+from kvcanary_gen.emit.code import Code, statement
+from kvcanary_gen.emit.tidy import shortened, tidy
 
 
 @dataclass

@@ -13,8 +13,6 @@ from kvcanary_gen.expr.scope import BUILTINS, Scope
 from kvcanary_gen.expr.syntax import ExprText, Failed, construct
 from kvcanary_gen.located import LocatedStr
 
-MAX_DEPTH = 60
-
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -48,7 +46,6 @@ class Checker:
         self.fail = self.text.fail
         self.scope = scope
         self.present: frozenset[str] = frozenset()
-        self.depth = 0
         self.in_chain = False
 
     # --- entry --------------------------------------------------------------------------------------------------
@@ -113,17 +110,11 @@ class Checker:
         return found
 
     def _visit(self, node: ast.expr) -> Node | Literal:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            self.fail(node, "KVG-020", f"expression nests deeper than {MAX_DEPTH} levels")
-        try:
-            method = getattr(self, f"_visit_{type(node).__name__}", None)
-            if method is None:
-                self.foreign(node)
-            result: Node | Literal = method(node)
-            return result
-        finally:
-            self.depth -= 1
+        method = getattr(self, f"_visit_{type(node).__name__}", None)
+        if method is None:
+            self.foreign(node)
+        result: Node | Literal = method(node)
+        return result
 
     def foreign(self, node: ast.AST, at: int | None = None, hint: str = "") -> NoReturn:
         where = node if at is None else at

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from kvcanary_gen.expr.nodes import Binary, Call, Compare, Const, Logic, Node, Select, Type, Unary
+from kvcanary_gen.expr.nodes import (
+    Binary,
+    Call,
+    Compare,
+    CompareOp,
+    Const,
+    Load,
+    Logic,
+    Node,
+    Select,
+    Type,
+    Unary,
+    mapped,
+)
+
+if TYPE_CHECKING:
+    from kvcanary_gen.ir import TensorArg
 
 _WORD = (1 << 64) - 1
 _BINARY: dict[str, Callable[[int, int], int]] = {
@@ -28,6 +46,8 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+
+_OPPOSITE: dict[str, CompareOp] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def wrapped(value: int, type_: Type) -> int:
@@ -68,6 +88,14 @@ def _evaluate(node: Node, parts: list[int]) -> int:
     return wrapped(parts[0], node.type)
 
 
+def simplified(node: Node, tensors: Mapping[str, TensorArg]) -> Node:
+    """`node` folded throughout, and loads that are certainly outside their tensor replaced by what they read."""
+    node = folded(mapped(node, lambda child: simplified(child, tensors)))
+    if isinstance(node, Load) and any((constant(index) or 0) < 0 for index in node.indices):
+        return Const(node.type, wrapped(tensors[node.tensor].outside, node.type))
+    return node
+
+
 def folded(node: Node) -> Node:
     """`node` with its constant part computed. A sum or product that cannot wrap keeps the names of its constants."""
     if isinstance(node, Const) or _readable(node):
@@ -75,6 +103,8 @@ def folded(node: Node) -> Node:
     value = constant(node)
     if value is not None:
         return Const(node.type, value)
+    if isinstance(node, Unary):
+        return _unary(node)
     if isinstance(node, Select):
         return _select(node)
     if isinstance(node, Logic):
@@ -101,12 +131,24 @@ def _readable_side(node: Node) -> bool:
     return isinstance(node, Const) or _readable(node)
 
 
+def _unary(node: Unary) -> Node:
+    operand = node.operand
+    if isinstance(operand, Unary) and node.op == operand.op:
+        return operand.operand
+    if node.op == "not" and isinstance(operand, Compare):
+        return replace(operand, op=_OPPOSITE[operand.op])
+    return node
+
+
 def _select(node: Select) -> Node:
     chosen = constant(node.condition)
     if chosen is not None:
         return folded(node.then if chosen else node.other)
-    if node.type is Type.BOOL and (constant(node.then), constant(node.other)) == (1, 0):
-        return folded(node.condition)
+    if node.then == node.other:
+        return node.then
+    values = constant(node.then), constant(node.other)
+    if node.type is Type.BOOL and values in ((1, 0), (0, 1)):
+        return folded(node.condition if values == (1, 0) else Unary(Type.BOOL, "not", node.condition))
     return node
 
 

@@ -6,7 +6,7 @@ Every integer is int64 or uint64 and wraps; `//` and `%` round down; a load outs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
@@ -162,25 +162,25 @@ def names_of(node: Node, kind: VarKind) -> set[str]:
     return {part.name for part in node.walk() if isinstance(part, Var) and part.kind == kind}
 
 
+def mapped(node: Node, change: Callable[[Node], Node]) -> Node:
+    """`node` with every child changed."""
+    if isinstance(node, Unary):
+        return replace(node, operand=change(node.operand))
+    if isinstance(node, (Binary, Compare)):
+        return replace(node, left=change(node.left), right=change(node.right))
+    if isinstance(node, Logic):
+        return replace(node, items=tuple(map(change, node.items)))
+    if isinstance(node, Select):
+        return Select(node.type, change(node.condition), change(node.then), change(node.other))
+    if isinstance(node, Load):
+        return replace(node, indices=tuple(map(change, node.indices)))
+    if isinstance(node, Call):
+        return replace(node, args=tuple(map(change, node.args)))
+    return node
+
+
 def substitute(node: Node, values: dict[str, Node]) -> Node:
     """`node` with variables replaced by expressions."""
     if isinstance(node, Var):
         return values.get(node.name, node)
-    if isinstance(node, Unary):
-        return replace(node, operand=substitute(node.operand, values))
-    if isinstance(node, (Binary, Compare)):
-        return replace(node, left=substitute(node.left, values), right=substitute(node.right, values))
-    if isinstance(node, Logic):
-        return replace(node, items=tuple(substitute(item, values) for item in node.items))
-    if isinstance(node, Select):
-        return Select(
-            node.type,
-            substitute(node.condition, values),
-            substitute(node.then, values),
-            substitute(node.other, values),
-        )
-    if isinstance(node, Load):
-        return replace(node, indices=tuple(substitute(index, values) for index in node.indices))
-    if isinstance(node, Call):
-        return replace(node, args=tuple(substitute(arg, values) for arg in node.args))
-    return node
+    return mapped(node, lambda child: substitute(child, values))

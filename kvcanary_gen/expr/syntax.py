@@ -13,6 +13,8 @@ from typing import NoReturn
 from kvcanary_gen.diagnostics import Diagnostics, Mark
 from kvcanary_gen.located import LocatedStr
 
+MAX_DEPTH = 60
+
 _FOREIGN = re.compile(r"[^A-Za-z0-9_ \t\n.,()\[\]{}+\-*/%&|^~<>=!@:]")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -86,12 +88,23 @@ class ExprText:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return ast.parse(self.flat, mode="eval").body
+                tree = ast.parse(self.flat, mode="eval").body
         except SyntaxError as error:
             offset = min(max(0, (error.offset or 1) - 1), len(self.flat))
             self.fail(offset, "KVG-020", f"not an expression: {_reason(error)}")
         except (ValueError, RecursionError, MemoryError, OverflowError) as error:
             self.fail(0, "KVG-020", f"not an expression: {error or type(error).__name__}")
+        self._check_depth(tree)
+        return tree
+
+    def _check_depth(self, tree: ast.expr) -> None:
+        """Everything behind this may recurse."""
+        level: list[ast.AST] = [tree]
+        for _ in range(MAX_DEPTH):
+            level = [child for node in level for child in ast.iter_child_nodes(node)]
+        deep = next((node for node in level if isinstance(node, ast.expr)), None)
+        if deep is not None:
+            self.fail(deep, "KVG-020", f"expression nests deeper than {MAX_DEPTH} levels")
 
     def _check_brackets(self) -> None:
         """Python's parser reports some of these at other places, depending on its version."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvcanary_gen.ir import KernelIR, Program, TensorArg
-from kvcanary_gen.oracle.host import evaluate
+from kvcanary_gen.oracle.evaluate import evaluate
 from kvcanary_gen.oracle.interpreter import run_kernel, run_operation
 from kvcanary_gen.oracle.values import Array, Values, wrap
 from kvcanary_gen.surface import Surface

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from kvcanary_gen.expr.nodes import Call, Compare, Const, Node, Var, names_of
-from kvcanary_gen.ir import KernelIR, OffsetsIR, OffsetValues, Program, ScalarArg, ScanDomain, TensorArg, ValueRange
-from kvcanary_gen.oracle.case import Case, calls, copied, input_at, poisoned, surface_dim
-from kvcanary_gen.oracle.host import evaluate
-from kvcanary_gen.oracle.interpreter import Machine, run_kernel, segments
+from kvcanary_gen.expr.nodes import Const, names_of
+from kvcanary_gen.ir import OffsetValues, Program, ScalarArg, TensorArg, ValueRange
+from kvcanary_gen.oracle.aims import aims
+from kvcanary_gen.oracle.case import Case, input_at, poisoned
+from kvcanary_gen.oracle.evaluate import evaluate
+from kvcanary_gen.oracle.interpreter import segments
 from kvcanary_gen.oracle.outline import Outline
 from kvcanary_gen.oracle.source import RandomSource, Source, chance
 from kvcanary_gen.oracle.values import Array, Values, wrap
@@ -36,16 +36,6 @@ _WILD = (
 _ATTEMPTS = 200
 
 
-@dataclass(frozen=True)
-class _Aim:
-    """A size or scalar that a kernel compares with the total of its offsets: the interesting values lie around it."""
-
-    kernel: KernelIR
-    bind: dict[str, str]
-    offsets: OffsetsIR
-    target: str
-
-
 class Drawer:
     """Draws calls of one public function."""
 
@@ -54,19 +44,24 @@ class Drawer:
         self.surface = surface
         self.hostile = hostile
         self.inputs = {t.path: t.argument if t.argument and not t.output else self._input(t) for t in surface.tensors}
-        self.aims = list(_aims(program, surface))
+        self.aims = list(aims(program, surface))
 
     def _input(self, tensor: CheckedTensor) -> TensorArg | None:
         return input_at(self.program, self.surface, tensor.path)
 
-    def draw(self, source: Source, *, large: bool | None = None) -> Case:
-        """One call. `large`: with one size around or above a kernel's block; by chance where it is not said."""
-        _, values = self._aimed(self._outline(source, chance(source, 3) if large is None else large), source)
-        return Case(self.surface.name, values)
+    def draw(self, source: Source, *, large: bool | None = None, sizes: Mapping[str, int] | None = None) -> Case:
+        """One call.
+
+        Args:
+            large: with one size around or above a kernel's block; by chance where it is not said.
+            sizes: sizes that are fixed beforehand.
+        """
+        outline = self._outline(source, chance(source, 3) if large is None else large, sizes or {})
+        return Case(self.surface.name, self._aimed(outline, source)[1])
 
     def series(self, source: Source, count: int) -> list[Case]:
         """Calls of one metadata with other elements each, scratch passed along: what a captured graph replays."""
-        outline = self._outline(source, large=False)
+        outline = self._outline(source, False, {})
         outline.present.update({tensor.path: True for tensor in self.surface.tensors if tensor.workspace})
         outline, values = self._aimed(outline, source)
         others = [self._fill(outline, source, {}) for _ in range(count - 1)]
@@ -74,27 +69,28 @@ class Drawer:
 
     # --- metadata -----------------------------------------------------------------------------------------------
 
-    def _outline(self, source: Source, large: bool) -> Outline:
+    def _outline(self, source: Source, large: bool, fixed: Mapping[str, int]) -> Outline:
         zeros = True
         for _ in range(_ATTEMPTS):
-            outline = self._attempt(source, large, zeros)
+            outline = self._attempt(source, large, zeros, fixed)
             if outline.settle(source):
                 if self.hostile or self._ranges_hold(outline):
                     return outline
                 zeros = False
         raise AssertionError(f"no valid call of {self.surface.name} in {_ATTEMPTS} draws")
 
-    def _attempt(self, source: Source, large: bool, zeros: bool) -> Outline:
+    def _attempt(self, source: Source, large: bool, zeros: bool, fixed: Mapping[str, int]) -> Outline:
         surface = self.surface
         sizes = {name: self._size(source, zeros) for name in surface.dims}
         if large and sizes:
             sizes[source.pick(list(sizes))] = source.pick(LARGE_SIZES)
+        sizes |= fixed
         free = {name: self._free_size(source, sizes) for name in self._free_names()}
         optional = [tensor.path for tensor in surface.tensors if tensor.optional]
-        present = {path: not chance(source, 35) for path in optional}
+        present = {path: not chance(source, 25) for path in optional}
         minimum = [t.path for t in surface.tensors if any(axis.at_least for axis in t.shape)]
         slack = {path: source.pick((0, 0, 1, 5)) for path in minimum}
-        outline = Outline(surface, sizes, {}, present, slack, free)
+        outline = Outline(surface, sizes, {}, present, slack, free, frozenset(fixed))
         for scalar in self._scalars_in_order():
             outline.scalars[scalar.name] = self._scalar(scalar, outline, source)
         return outline
@@ -202,8 +198,17 @@ class Drawer:
     @staticmethod
     def _wild(dtype: str, low: int, high: int, outline: Outline) -> list[int]:
         """Values that do not belong there: ends of the dtype, and neighbours of the range and of every size."""
-        near = {low - 1, high + 1, *(s + d for s in outline.sizes.values() for d in (-1, 0, 1))}
-        return sorted({wrap(value, dtype) for value in (*_WILD, *near)})
+        near = {
+            low - 1,
+            high + 1,
+            high + 3,
+            2 * high + 1,
+            *(s + d for s in outline.names().values() for d in (-1, 0, 1)),
+        }
+        small = sorted({wrap(value, dtype) for value in near})
+        # As many of the one kind as of the other: a step too far is the commoner mistake.
+        repeats = max(1, len(_WILD) // len(small))
+        return sorted({wrap(value, dtype) for value in _WILD}) + small * repeats
 
     # --- offsets ------------------------------------------------------------------------------------------------
 
@@ -221,7 +226,7 @@ class Drawer:
             "shuffled": lambda: [source.integer(-3, limit + 3) for _ in range(length)],
             "backwards": lambda: good[::-1],
             "one": lambda: [source.pick((0, limit, *wild))] * length,
-        }[source.pick(("good", "sprinkled", "shuffled", "sprinkled", "shuffled", "backwards", "one"))]()
+        }[source.pick(("good", "good", "sprinkled", "shuffled", "good", "sprinkled", "shuffled", "backwards", "one"))]()
         array = Array("int64", (length,), bad)
         points = sum(end - first for _, first, end in segments(array, count, limit))
         return bad if points <= MAX_POINTS else good
@@ -232,7 +237,7 @@ class Drawer:
         """Elements, and capacities at, below or above the totals that they have to hold."""
         values = self._fill(outline, source, {})
         for aim in self.aims:
-            total = self._total(aim, values)
+            total = aim.total(self.program, values)
             wanted = source.pick((total, total, total - 1, total + 1, total + 7, None))
             if wanted is None or not 0 <= wanted <= MAX_POINTS:
                 continue
@@ -241,49 +246,18 @@ class Drawer:
                 outline, values = moved, self._fill(moved, source, values)
         return outline, values
 
-    def _total(self, aim: _Aim, values: Values) -> int:
-        bound = copied({name: values[path] for name, path in aim.bind.items()})
-        if bound[aim.offsets.tensor] is None:
-            argument = aim.kernel.tensors[aim.offsets.tensor]
-            bound[argument.name] = poisoned(argument.dtype, (evaluate(argument.shape[0].length, {}),))
-        run_kernel(self.program, aim.kernel, bound)
-        count = Machine(self.program, aim.kernel, bound).eval(aim.kernel.domain.count, {})
-        offsets = bound[aim.offsets.tensor]
-        assert isinstance(offsets, Array)
-        return offsets.data[count] if count < len(offsets.data) else 0
-
 
 def _range_names(values: ValueRange | OffsetValues) -> set[str]:
     nodes = [values.low, values.high] if isinstance(values, ValueRange) else [values.count, values.limit]
     return set().union(*(names_of(node, kind) for node in nodes for kind in ("dim", "scalar")))
 
 
-def _aims(program: Program, surface: Surface) -> Iterator[_Aim]:
-    """Every size or scalar that a scan compares with one of its totals when it ends."""
-    for kernel, bind in calls(program, surface):
-        if not isinstance(kernel.domain, ScanDomain):
-            continue
-        for offsets in kernel.offsets:
-            partners = {p for store in kernel.finals for p in _partners(store.value, offsets.total)}
-            for variable in sorted(partners, key=lambda v: v.name):
-                target = bind.get(variable.name)
-                if variable.kind == "dim":
-                    target = surface_dim(surface, kernel, bind, variable.name)
-                if target is not None:
-                    yield _Aim(kernel, bind, offsets, target)
-
-
-def _partners(node: Node, total: str) -> Iterator[Var]:
-    for part in node.walk():
-        if isinstance(part, (Compare, Call)):
-            sides = part.children()
-            if any(isinstance(side, Var) and side.name == total for side in sides):
-                yield from (side for side in sides if isinstance(side, Var) and side.kind in ("dim", "scalar"))
-
-
 def _sprinkled(data: list[int], wild: list[int], source: Source) -> list[int]:
-    """`data` with none, some or all of its elements replaced."""
-    percent = source.pick((0, 10, 10, 30, 100))
+    """`data` with none, some or all of its elements replaced.
+
+    Mostly none: one wrong length makes a plan that holds nothing, and then no other tensor is tried.
+    """
+    percent = source.pick((0, 0, 0, 10, 30, 100))
     if not percent:
         return data
     return [source.pick(wild) if chance(source, percent) else value for value in data]
@@ -296,7 +270,9 @@ def _ascending(length: int, limit: int, source: Source) -> list[int]:
     return found
 
 
-def seeded(drawer: Drawer, seed: int | str, *, large: bool | None = None) -> Case:
+def seeded(
+    drawer: Drawer, seed: int | str, *, large: bool | None = None, sizes: Mapping[str, int] | None = None
+) -> Case:
     """The call that a seed stands for; the same on every machine."""
     text = f"{drawer.surface.name} {'hostile' if drawer.hostile else 'valid'} {seed}"
-    return drawer.draw(RandomSource(random.Random(text)), large=large)
+    return drawer.draw(RandomSource(random.Random(text)), large=large, sizes=sizes)

@@ -139,10 +139,8 @@ class Machine:
 
 def segments(offsets: Array, count: int, limit: int) -> Iterator[tuple[int, int, int]]:
     """(owner, first, end) of every segment that has an index: what offsets mean, whatever they hold."""
-    for owner in range(count):
-        first = offsets.data[owner] if owner < len(offsets.data) else 0
-        end = offsets.data[owner + 1] if owner + 1 < len(offsets.data) else 0
-        first, end = max(0, first), min(end, limit)
+    for owner in range(min(count, len(offsets.data) - 1)):
+        first, end = max(0, offsets.data[owner]), min(offsets.data[owner + 1], limit)
         if first < end:
             yield owner, first, end
 
@@ -180,7 +178,7 @@ def _store(machine: Machine, store: StoreIR, env: dict[str, int]) -> None:
 
 
 def _run_scan(machine: Machine, kernel: KernelIR, domain: ScanDomain) -> None:
-    count = machine.eval(domain.count, {})
+    count = max(0, machine.eval(domain.count, {}))
     totals = {offsets.total: 0 for offsets in kernel.offsets}
     for index in range(count):
         env = {domain.index: index}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kvcanary_gen.expr.nodes import Binary, Compare, CompareOp, Const, Length, Logic, Node, Present, Var
-from kvcanary_gen.oracle.host import Meta, evaluate
+from kvcanary_gen.oracle.evaluate import Meta, evaluate
 from kvcanary_gen.oracle.source import Source
 from kvcanary_gen.surface import CheckedTensor, Surface
 
@@ -39,7 +39,9 @@ class Outline:
         return {**self.free, **bare, **self.sizes, **self.scalars, **(own if scope else {})}
 
     def shape(self, tensor: CheckedTensor) -> tuple[int, ...]:
-        names = self.names(tensor.scope)
+        return self._shape(tensor, self.names(tensor.scope))
+
+    def _shape(self, tensor: CheckedTensor, names: dict[str, int]) -> tuple[int, ...]:
         lengths = [evaluate(axis.length, names) for axis in tensor.shape]
         slack = self.slack.get(tensor.path, 0)
         return tuple(n + slack if axis.at_least else n for n, axis in zip(lengths, tensor.shape, strict=True))
@@ -47,9 +49,11 @@ class Outline:
     def call(self) -> dict[str, object]:
         """Metadata as validators see it."""
         call: dict[str, object] = dict(self.scalars)
+        names = {scope: self.names(scope) for scope in {tensor.scope for tensor in self.surface.tensors}}
         for tensor in self.surface.tensors:
             here = self.present.get(tensor.path, True)
-            call[tensor.path] = Meta.packed(tensor.dtype, self.shape(tensor)) if here else None
+            shape = self._shape(tensor, names[tensor.scope])
+            call[tensor.path] = Meta.packed(tensor.dtype, shape) if here else None
         return call
 
     def with_pinned(self, name: str, value: int) -> Outline:
@@ -62,7 +66,8 @@ class Outline:
     def settle(self, source: Source) -> bool:
         """Changes what is not pinned until every rule holds; false where that did not work out."""
         for _ in range(_ROUNDS):
-            broken = [rule.rule for rule in self.surface.rules if not evaluate(rule.rule, self.call())]
+            call = self.call()
+            broken = [rule.rule for rule in self.surface.rules if not evaluate(rule.rule, call)]
             if not broken:
                 return all(0 <= size <= MAX_SIZE for size in self.sizes.values())
             if not self._repair(broken[0], source):

@@ -95,6 +95,10 @@ def _check_numbers(context: Context, name: str, family: TagFamily, fields: list[
     if len(wanted) < count:
         context.out.add(context.document.mark("tags", name, "name"), "KVG-050", "two combinations have one name")
         return
+    if wanted.isdisjoint(family.numbers):
+        message = f"the name makes tags such as '{min(wanted)}'; none has a number"
+        context.out.add(context.document.mark("tags", name, "name"), "KVG-050", message)
+        return
     seen: set[str] = set()
     strangers = 0
     for index, number in enumerate(family.numbers):

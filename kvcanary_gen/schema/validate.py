@@ -46,11 +46,20 @@ def validate(source: Source, out: Diagnostics) -> tuple[SpecFile | None, set[Dec
         model = SpecFile.model_validate(tree)
     except ValidationError as error:
         model = None
+        missing: dict[PathKey, list[str]] = {}
         for details in error.errors(include_url=False):
             path: PathKey = tuple(part for part in details["loc"] if part != "[key]")
             paths.append(path)
-            if not source.is_refused(path):
+            if source.is_refused(path):
+                continue
+            if details["type"] == "missing":
+                missing.setdefault(path[:-1], []).append(f"'{path[-1]}'")
+            else:
                 _report(source, path, details, out)
+        for path, keys in missing.items():
+            verb = "is" if len(keys) == 1 else "are"
+            message = f"{', '.join(keys)} {verb} missing in {'.'.join(map(str, path))}"
+            out.add(source.locate(path, key=True), "KVG-013", message)
     broken = {_declaration(path) for path in paths}
     if None in broken:
         return None, set()
@@ -77,13 +86,9 @@ def _without(tree: dict[Any, Any], broken: set[Declaration]) -> dict[Any, Any]:
 
 def _report(source: Source, path: PathKey, details: ErrorDetails, out: Diagnostics) -> None:
     kind = details["type"]
-    mark = source.locate(path, key=kind in ("extra_forbidden", "missing") or "[key]" in details["loc"])
-    where = ".".join(str(part) for part in path) or "the file"
+    mark = source.locate(path, key=kind == "extra_forbidden" or "[key]" in details["loc"])
     if kind == "extra_forbidden":
         out.add(mark, "KVG-011", f"unknown key {quote(str(path[-1]))}{suggest(str(path[-1]), _known_keys(path[:-1]))}")
-        return
-    if kind == "missing":
-        out.add(mark, "KVG-013", f"'{path[-1]}' is missing in {'.'.join(map(str, path[:-1])) or 'the file'}")
         return
     given = details["input"]
     known = kind in _PROBLEMS
@@ -94,7 +99,7 @@ def _report(source: Source, path: PathKey, details: ErrorDetails, out: Diagnosti
         message += f", got {_shown(given)}"
     if kind == "literal_error" and isinstance(given, str):
         message += suggest(given, details["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", "))
-    out.add(mark, "KVG-010", f"{where}: {message}")
+    out.add(mark, "KVG-010", f"{'.'.join(map(str, path))}: {message}")
 
 
 def _shown(value: object) -> str:

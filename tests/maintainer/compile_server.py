@@ -28,10 +28,10 @@ class CompileServer:
 
     process: subprocess.Popen[str]
 
-    def compile(self, spec: Path, folder: Path, targets: tuple[str, ...] = TARGETS) -> dict[str, Any]:
+    def compile(self, spec: Path, folder: Path, kernels: list[str]) -> dict[str, Any]:
         """Answers `errors` (texts), `reports` (as dicts) and `files` (the package, built anew)."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        request = {"spec": str(spec), "folder": str(folder), "targets": targets}
+        request = {"spec": str(spec), "folder": str(folder), "kernels": kernels}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
@@ -63,8 +63,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     program = load_program(Path(request["spec"]))
     errors: list[str] = []
     reports: list[dict[str, Any]] = []
-    for spec, target in itertools.product(_specialisations(program, Path(request["folder"])), request["targets"]):
-        _compile(spec, target, reports, errors)
+    for spec, target in itertools.product(_specialisations(program, Path(request["folder"])), TARGETS):
+        if spec.kernel in request["kernels"]:
+            _compile(spec, target, reports, errors)
     return {"files": build_package(program), "errors": errors, "reports": reports}
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from .compile_server import CompileServer, serving
 from .quality import examine
-from .workshop import Built, Workshop
+from .workshop import Workshop
 
-Inspect = Callable[[Built], None]
+Inspect = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
@@ -35,4 +36,4 @@ def server() -> Iterator[CompileServer]:
 @pytest.fixture
 def inspect(server: CompileServer) -> Inspect:
     """What must hold of every generated package."""
-    return lambda built: examine(built, server)
+    return partial(examine, server=server)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from kvcanary_gen.oracle.case import POISON, calls, surface_dim
-from kvcanary_gen.oracle.host import Meta
+from kvcanary_gen.oracle.evaluate import Meta
 from kvcanary_gen.oracle.outline import Outline
 from kvcanary_gen.oracle.source import RandomSource
 from kvcanary_gen.oracle.values import wrap

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 import torch
+import triton.runtime.interpreter as interpreter
 
 import kvcanary
 from kvcanary_gen.oracle.case import Case, run_case
@@ -15,7 +17,7 @@ from kvcanary_gen.surface import Surface
 from tests.support.program import PROGRAM, SURFACES
 
 DTYPES = {"int32": torch.int32, "int64": torch.int64, "uint64": torch.uint64, "uint8": torch.uint8}
-SIDES = ("triton", "reference")
+SIDES = ("triton", "triton, last program first", "reference")
 
 Allocate = Callable[[Array], torch.Tensor]
 
@@ -41,10 +43,30 @@ def keywords(surface: Surface, values: Mapping[str, Any], package: ModuleType = 
 
 def call(surface: Surface, values: Mapping[str, Any], side: str, package: ModuleType = kvcanary) -> None:
     """Calls the launcher with the Triton backend forced, or the reference by its own name."""
-    if side == "triton":
-        getattr(package, surface.launcher)(**keywords(surface, values, package), backend="triton")
+    arguments = keywords(surface, values, package)
+    if side == "reference":
+        getattr(package, surface.reference)(**arguments)
+    elif side == "triton":
+        getattr(package, surface.launcher)(**arguments, backend="triton")
     else:
-        getattr(package, surface.reference)(**keywords(surface, values, package))
+        with last_program_first():
+            getattr(package, surface.launcher)(**arguments, backend="triton")
+
+
+@contextlib.contextmanager
+def last_program_first() -> Iterator[None]:
+    """Interprets the programs of a launch from the last to the first; on a device they have no order at all."""
+    builder = interpreter.InterpreterBuilder
+    forwards = builder.set_grid_idx
+
+    def backwards(self: Any, x: int, y: int, z: int) -> None:
+        forwards(self, *(n - 1 - place for place, n in zip((x, y, z), self.grid_dim, strict=True)))
+
+    builder.set_grid_idx = backwards
+    try:
+        yield
+    finally:
+        builder.set_grid_idx = forwards
 
 
 def tensors_of(case: Case, allocate: Allocate = to_tensor) -> dict[str, Any]:

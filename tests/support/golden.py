@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcanary_gen.oracle.case import Case, poisoned
-from kvcanary_gen.oracle.host import evaluate
+from kvcanary_gen.oracle.evaluate import evaluate
 from kvcanary_gen.oracle.values import Array, Value, Values
 from tests.support.program import SURFACES
 
