@@ -18,7 +18,7 @@ DEMO_ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-BY_HAND := kvcanary_gen tests $(wildcard examples)
+BY_HAND := kvcanary_gen tests $(wildcard examples benchmarks)
 
 .PHONY: help
 help: ## list the targets

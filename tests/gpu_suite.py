@@ -236,7 +236,8 @@ def run_drawn(surface: Surface, report: Report, limit: int | None, sides: tuple[
         if added > len(surface.described["kernels"]):
             report.fail(f"{surface.name} {presence}", [f"compiled again: {added} new entries"])
     counts = ", ".join(f"{side} {count}/{len(cases)} equal" for side, count in equal.items())
-    return f"{counts}; {groups} combinations of optional tensors, {_entries(surface)} compiled kernels"
+    entries = _entries(surface)
+    return f"{counts}; {groups} combinations of optional tensors" + (f", {entries} compiled kernels" if entries else "")
 
 
 def _entries(surface: Surface) -> int | None:
