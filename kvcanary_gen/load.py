@@ -32,6 +32,7 @@ class Document:
     sections: dict[str, dict[str, Any]] = field(default_factory=lambda: {name: {} for name in SECTIONS})
     sources: dict[str, Source] = field(default_factory=dict)
     places: dict[Declaration, str] = field(default_factory=dict)
+    declared: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in SECTIONS})
     broken: set[Declaration] = field(default_factory=set)
     findings: Diagnostics = field(default_factory=Diagnostics)
 
@@ -40,7 +41,7 @@ class Document:
 
     def names(self, section: str) -> list[str]:
         """Names declared in a section, those with errors included."""
-        return [name for place, name in self.places if place == section]
+        return self.declared[section]
 
     def mark(self, section: str, name: str, *path: str | int, key: bool = False) -> Mark:
         """Place of a declaration, or of a part of it."""
@@ -99,8 +100,7 @@ class _Folder:
         todo: list[tuple[Path, Mark]] = [(self.root / ROOT_FILE, Mark(self.root_file, 1, 1))]
         while todo:
             path, by = todo.pop(0)
-            # Unlike Path.resolve, this bears symbolic links that form a circle.
-            real = os.path.realpath(path)
+            real = _real(path)
             if real in seen:
                 self._fail(by, f"{quote(path.name)} is included twice, or in a circle")
                 continue
@@ -141,6 +141,14 @@ class _Folder:
             return []
 
 
+def _real(path: Path) -> str:
+    """The file behind symbolic links; unlike Path.resolve, this bears links that form a circle."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return str(path)
+
+
 def _merge(folder: _Folder, parsed: list[tuple[Source, SpecFile, set[Declaration]]], out: Diagnostics) -> Document:
     header, mark = _header(folder, parsed, out)
     document = Document(folder.root, header, mark, findings=out)
@@ -157,6 +165,7 @@ def _merge(folder: _Folder, parsed: list[tuple[Source, SpecFile, set[Declaration
                     )
                     continue
                 document.places[section, name] = source.file
+                document.declared[section].append(name)
                 if name in declared:
                     document.sections[section][name] = declared[name]
     return document

@@ -44,6 +44,8 @@ class LocatedStr(str):
         if self._whole is not None:
             whole, start = self._whole
             return whole.mark_at(start + offset)
+        if self._is_verbatim():
+            return Mark(self.mark.file, self.mark.line, self.mark.column + len(self.style) + min(offset, len(self)))
         visible = sum(not c.isspace() for c in self[:offset])
         place = 0
         for count, index in enumerate(self._visible_places()):
@@ -53,6 +55,10 @@ class LocatedStr(str):
             if count + 1 == visible and offset >= len(self.rstrip()):
                 break
         return self._mark_of(place)
+
+    def _is_verbatim(self) -> bool:
+        """Whether the source says on one line what the text says."""
+        return len(self.raw) == len(self) + 2 * len(self.style) and "\n" not in self.raw
 
     def _mark_of(self, index: int) -> Mark:
         before = self.raw[:index]

@@ -90,8 +90,10 @@ class _Reader:
         return self.source
 
     def _mark(self, mark: Any) -> Mark:
-        line = min(mark.line, len(self.lines) - 2)
-        return Mark(self.source.file, line + 1, min(mark.column, len(self.lines[line])) + 1)
+        last = len(self.lines) - 2
+        if mark.line > last:
+            return Mark(self.source.file, last + 1, len(self.lines[last]) + 1)
+        return Mark(self.source.file, mark.line + 1, mark.column + 1)
 
     def _refuse(self, mark: Any, path: PathKey, message: str) -> None:
         self.out.add(self._mark(mark), "KVG-005", message)

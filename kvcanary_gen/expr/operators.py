@@ -74,12 +74,12 @@ class OperatorChecker(Checker):
             if not (isinstance(right, Const) and right.value < 64):
                 self.fail(node.right, "KVG-022", "a shift distance must be a number from 0 to 63")
         if op in ("//", "%"):
-            self._check_divisor(node, op, left, right)
+            self._check_divisor(node, at, op, left, right)
         return Binary(left.type, op, left, right)
 
-    def _check_divisor(self, node: ast.BinOp, op: str, left: Node, right: Node) -> None:
+    def _check_divisor(self, node: ast.BinOp, at: int, op: str, left: Node, right: Node) -> None:
         if left.type is not Type.INT:
-            self.fail(node, "KVG-022", f"'{op}' is for int64")
+            self.fail(at, "KVG-022", f"'{op}' is for int64")
         value = constant(right)
         scalar = isinstance(right, Var) and right.kind == "scalar" and right.name in self.scope.positive
         if not scalar and (value is None or value <= 0):

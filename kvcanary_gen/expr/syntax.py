@@ -16,6 +16,7 @@ from kvcanary_gen.located import LocatedStr
 MAX_DEPTH = 60
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_ \t\n.,()\[\]{}+\-*/%&|^~<>=!@:]")
+_ASSIGNMENT = re.compile(r"(?:^|[^=<>!:])=(?!=)")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 _CONSTRUCTS: dict[type[ast.AST], str] = {
@@ -91,7 +92,8 @@ class ExprText:
                 tree = ast.parse(self.flat, mode="eval").body
         except SyntaxError as error:
             offset = min(max(0, (error.offset or 1) - 1), len(self.flat))
-            self.fail(offset, "KVG-020", f"not an expression: {_reason(error)}")
+            # Python's advice is for programs.
+            self.fail(offset, "KVG-020", f"not an expression: {str(error.msg).split('. ')[0]}")
         except (ValueError, RecursionError, MemoryError, OverflowError) as error:
             self.fail(0, "KVG-020", f"not an expression: {error or type(error).__name__}")
         self._check_depth(tree)
@@ -99,12 +101,13 @@ class ExprText:
 
     def _check_depth(self, tree: ast.expr) -> None:
         """Everything behind this may recurse."""
-        level: list[ast.AST] = [tree]
-        for _ in range(MAX_DEPTH):
-            level = [child for node in level for child in ast.iter_child_nodes(node)]
-        deep = next((node for node in level if isinstance(node, ast.expr)), None)
-        if deep is not None:
-            self.fail(deep, "KVG-020", f"expression nests deeper than {MAX_DEPTH} levels")
+        level: list[ast.expr] = [tree]
+        depth = 1
+        while level and depth <= MAX_DEPTH:
+            level = [child for node in level for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+            depth += 1
+        if level:
+            self.fail(level[0], "KVG-020", f"expression nests deeper than {MAX_DEPTH} levels")
 
     def _check_brackets(self) -> None:
         """Python's parser reports some of these at other places, depending on its version."""
@@ -116,11 +119,7 @@ class ExprText:
                 if not opened or _CLOSING[self.flat[opened[-1]]] != character:
                     self.fail(offset, "KVG-020", f"'{character}' closes nothing")
                 opened.pop()
+            elif character == "=" and not opened and _ASSIGNMENT.match(self.flat, offset - 1 if offset else 0):
+                self.fail(offset, "KVG-020", "'=' assigns; '==' compares")
         if opened:
             self.fail(opened[-1], "KVG-020", f"'{self.flat[opened[-1]]}' is never closed")
-
-
-def _reason(error: SyntaxError) -> str:
-    """Python's reason without its advice, which is for programs."""
-    reason = str(error.msg).split(". ")[0]
-    return "'=' assigns; '==' compares" if ":=" in error.msg or "'='" in error.msg else reason

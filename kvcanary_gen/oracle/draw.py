@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Mapping
 
-from kvcanary_gen.expr.nodes import Const, names_of
+from kvcanary_gen.expr.nodes import names_of
 from kvcanary_gen.ir import OffsetValues, Program, ScalarArg, TensorArg, ValueRange
 from kvcanary_gen.oracle.aims import aims
 from kvcanary_gen.oracle.case import Case, input_at, poisoned
@@ -123,11 +123,9 @@ class Drawer:
 
     def _scalar(self, scalar: ScalarArg, outline: Outline, source: Source) -> int:
         low, high = self._range(scalar.values, outline.names())
-        # Only what is never below 1 may divide.
-        divides = scalar.values is not None and isinstance(scalar.values.low, Const) and low >= 1
         if self.hostile and chance(source, 30):
             wild = source.pick(self._wild("int64", low, high, outline))
-            return max(wild, low) if divides else wild
+            return wild if scalar.least is None else max(wild, scalar.least)
         if high <= low:
             return low
         return source.pick((low, high, min(low + 1, high), source.integer(low, high), source.integer(low, high)))

@@ -87,7 +87,8 @@ def _host_knows(reader: KernelReader, kind: str, count: Node, limit: Node | None
     for key, node in bounds.items():
         if any(isinstance(part, Load) or (isinstance(part, Call) and not part.builtin) for part in node.walk()):
             hint = "; add a `limit` of sizes" if kind == "index" and key == "count" else ""
-            reader.fail(reader.place("domain", key), "KVG-033", f"`{key}` must be known on the host{hint}")
+            text = reader.context.located(getattr(reader.kernel.domain, key), reader.place("domain", key))
+            reader.fail(text.mark_at(0), "KVG-033", f"`{key}` must be known on the host{hint}")
             known = False
     return known
 

@@ -60,8 +60,8 @@ def resolve_invariants(
     context: Context, kernels: dict[str, KernelIR], operations: dict[str, OperationIR]
 ) -> tuple[InvariantIR, ...]:
     declared: dict[str, Invariant] = context.document.section("invariants")
-    names = {name: kernel_names(k) for name, k in kernels.items()}
-    names |= {name: operation_names(o) for name, o in operations.items()}
+    names = {name: operation_names(o) for name, o in operations.items()}
+    names |= {name: kernel_names(k) for name, k in kernels.items()}
     found = [_Invariant(context, id_, invariant).resolve(names) for id_, invariant in declared.items()]
     _check_implied(context, declared)
     return tuple(invariant for invariant in found if invariant is not None)
@@ -72,7 +72,7 @@ def _check_implied(context: Context, declared: dict[str, Invariant]) -> None:
     first: dict[str, str] = {}
     repeated = 0
     for id_, invariant in declared.items():
-        if invariant.implied is None:
+        if invariant.implied is None or invariant.rule is not None:
             continue
         if invariant.implied in first:
             repeated += 1

@@ -93,7 +93,8 @@ def _offsets(reader: KernelReader, scope: Scope, domain: Domain | None) -> list[
             if not reader.excuses(name):
                 reader.context.unknown(mark, "output", name, sorted(reader.output_names))
         elif argument.dtype != "int64" or len(argument.shape) != 1:
-            reader.fail(mark, "KVG-034", f"'{name}' must be a 1-D int64 tensor")
+            if isinstance(domain, ScanDomain):
+                reader.fail(mark, "KVG-034", f"'{name}' must be a 1-D int64 tensor")
         elif node is not None:
             found.append(OffsetsIR(name, node, declared.total, declared.rest))
     return found

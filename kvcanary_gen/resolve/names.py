@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import enum
 import keyword
 import re
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ _VARIABLES |= {"segments", "self", "tensors", "validate"}
 # Builtins that the generated code calls, and all: what the package exports must not hide those of its users.
 _CALLED = {"bool", "int", "len", "max", "min", "object", "range", "str"}
 _BUILTINS = frozenset(dir(builtins)) - {"copyright", "credits", "exit", "license", "quit"}
-_ENUM_ATTRIBUTES = frozenset({*dir(enum.IntFlag), *dir(enum.IntEnum), "name", "value", "mro", "is_integer"})
+_ENUM_ATTRIBUTES = frozenset({*dir(int), "name", "value", "mro", "is_integer"})
 _STRUCT_ATTRIBUTES = frozenset({"allocate", "allocation_bytes"})
 # What the package exports whatever the spec says.
 _EXPORTED = ["CanaryError", "CanaryNotImplementedError", "CanaryRuntimeError", "CanaryTypeError", "CanaryValueError"]

@@ -45,7 +45,7 @@ class Breakage:
 def good(surface: Surface) -> Outline:
     """A call that breaks nothing, with several elements in every axis and everything optional there."""
     sizes = {name: 3 + place for place, name in enumerate(surface.dims)}
-    scalars = {scalar.name: 2 for scalar in surface.scalars}
+    scalars = {scalar.name: max(2, scalar.least or 2) for scalar in surface.scalars}
     outline = Outline(surface, sizes, scalars, {tensor.path: True for tensor in surface.tensors if tensor.optional})
     assert outline.settle(RandomSource(0)), surface.name
     return outline
@@ -92,13 +92,14 @@ def implied(surface: Surface) -> Iterator[Breakage]:
         for wrong in _NO_TENSORS:
             yield Breakage(f"{name} is {wrong!r}, no {struct.name}", changes={name: lambda _, w=wrong: w})
     for tensor in surface.tensors:
-        yield from _of_tensor(tensor)
+        yield from _of_tensor(tensor, alone=len(surface.tensors) == 1)
     for scalar in surface.scalars:
-        for wrong in (*_NO_INTEGERS, *_TOO_LARGE):
+        too_small = () if scalar.least is None else (scalar.least - 1, 0, -1, -(1 << 63))
+        for wrong in (*_NO_INTEGERS, *_TOO_LARGE, *too_small):
             yield Breakage(f"{scalar.name} is {wrong!r}", changes={scalar.name: lambda _, w=wrong: w})
 
 
-def _of_tensor(tensor: CheckedTensor) -> Iterator[Breakage]:
+def _of_tensor(tensor: CheckedTensor, *, alone: bool) -> Iterator[Breakage]:
     def change(label: str, to: Change) -> Breakage:
         return Breakage(f"{tensor.path} {label}", changes={tensor.path: to})
 
@@ -116,7 +117,8 @@ def _of_tensor(tensor: CheckedTensor) -> Iterator[Breakage]:
     yield change("is column-major", lambda m: Meta(m.dtype, m.shape, Meta.packed("", m.shape[::-1]).strides[::-1]))
     if getattr(torch, tensor.dtype).itemsize > 1:
         yield change("lies at an odd address", lambda m: replace(m, offset=1))
-    yield change("is elsewhere", lambda m: Meta.packed(m.dtype, m.shape, "meta"))
+    if not alone:
+        yield change("is elsewhere", lambda m: Meta.packed(m.dtype, m.shape, "meta"))
 
 
 def _longer(meta: Meta, axis: int, step: int) -> Meta:
