@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kvcanary_gen.expr.nodes import Const, Node, Type, Var
@@ -55,6 +55,18 @@ class TensorArg:
     outside: int = 0
     values: ValueRange | OffsetValues | None = None
     field: tuple[str, str] | None = None
+    # Layout of each row. Rows of uint8 are read as 8-byte words; `words` is the tensor as kernels see it.
+    record: str | None = None
+
+    @property
+    def words(self) -> TensorArg:
+        if self.record is None or self.dtype != "uint8":
+            return self
+        last = self.shape[-1]
+        assert isinstance(last.length, Const)
+        name = f"{self.record.upper()}_NUM_FIELDS"
+        fields = AxisLength(replace(last.length, value=last.length.value // 8, name=name), last.at_least, name)
+        return replace(self, dtype="int64", shape=(*self.shape[:-1], fields))
 
     @property
     def type(self) -> Type:
@@ -71,12 +83,30 @@ class ScalarArg:
     type: Type
     doc: str
     values: ValueRange | None = None
+    field: tuple[str, str] | None = None
+    enum: str | None = None
+
+    @property
+    def static(self) -> bool:
+        """Whether the value is a compile-time constant of kernels: a flag or a member of an enum."""
+        return self.type is Type.BOOL or self.enum is not None
 
     @property
     def least(self) -> int | None:
         """The least valid value where that is 1 or more: such a scalar may divide, so validators insist on it."""
         low = self.values.low if self.values is not None else None
         return low.value if isinstance(low, Const) and low.value >= 1 else None
+
+
+@dataclass(frozen=True)
+class SourcesArg:
+    """A list of byte sources: structs of one `bytes` tensor and integers."""
+
+    name: str
+    struct: str
+    at_most: int
+    doc: str
+    field: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +159,85 @@ class ScanDomain:
     when: Node | None
 
 
-Domain = FlatDomain | SegmentDomain | ScanDomain
+@dataclass(frozen=True)
+class RecurrenceDomain:
+    """For each owner r, for each index of its segment in order, with state carried along. Segments may share indices.
+
+    `count` may be device data; `bound` is what the host knows of it.
+    """
+
+    segments: str
+    count: Node
+    bound: Node
+    owner: str
+    within: str
+    index: str
+    limit: Node
+    when: Node | None
+
+
+Domain = FlatDomain | SegmentDomain | ScanDomain | RecurrenceDomain
+
+
+@dataclass(frozen=True)
+class StateIR:
+    name: str
+    first: Node
+    next: Node
+
+
+@dataclass(frozen=True)
+class CounterIR:
+    tensor: str
+    add: Node
+    per: str
+    always: bool
+
+
+@dataclass(frozen=True)
+class ReasonIR:
+    """One check; `bit` is a constant of the enum."""
+
+    bit: Const
+    fails: Node
+
+
+@dataclass(frozen=True)
+class CheckIR:
+    """Checks that share a row. `row` has a value for each field of the layout, None for that of the reasons."""
+
+    name: str
+    when: Node | None
+    reasons: tuple[ReasonIR, ...]
+    row: tuple[tuple[str, Node | None], ...]
+
+
+@dataclass(frozen=True)
+class ReportIR:
+    ring: str
+    next: str
+    checks: tuple[CheckIR, ...]
+
+
+@dataclass(frozen=True)
+class FoldIR:
+    name: str
+    doc: str
+    contract: str
+    params: tuple[tuple[str, Type], ...]
+    sources: str
+    struct: str
+    at_most: int
+    bytes_field: str
+    numbers: tuple[str, ...]
+    when: Node | None
+    row: Node
+    byte: Node
+    length: Node
+    start: int
+    step: Node
+    combine: Node
+    statics: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -166,15 +274,22 @@ class KernelIR:
     schedule: Schedule
     # Where the value of each size is read off: (tensor, axis).
     dims: dict[str, tuple[str, int]]
+    sources: tuple[SourcesArg, ...] = ()
+    internal: bool = False
+    counters: tuple[CounterIR, ...] = ()
+    report: ReportIR | None = None
+    advances: Node | None = None
+    state: tuple[StateIR, ...] = ()
 
     @property
     def tensors(self) -> dict[str, TensorArg]:
-        return {arg.name: arg for arg in (*self.inputs, *self.outputs)}
+        """Tensors as the kernel sees them: records are rows of 8-byte words."""
+        return {arg.name: arg.words for arg in (*self.inputs, *self.outputs)}
 
     @property
-    def arguments(self) -> tuple[TensorArg | ScalarArg, ...]:
+    def arguments(self) -> tuple[TensorArg | ScalarArg | SourcesArg, ...]:
         """Everything that the launcher takes, in order."""
-        found: list[TensorArg | ScalarArg] = [*self.inputs, *self.outputs, *self.scalars]
+        found: list[TensorArg | ScalarArg | SourcesArg] = [*self.inputs, *self.outputs, *self.sources, *self.scalars]
         return tuple(found)
 
 
@@ -185,6 +300,22 @@ class StructFieldIR:
     shape: tuple[AxisLength, ...]
     doc: str
     init: int | None
+    record: str | None = None
+
+
+@dataclass(frozen=True)
+class StructValueIR:
+    """A field that is no plain tensor: a number, a flag, a member of an enum, raw bytes, or a list of structs."""
+
+    name: str
+    kind: Literal["int64", "bool", "enum", "bytes", "list"]
+    doc: str
+    # The enum, or the struct in the list.
+    of: str = ""
+    at_most: int | None = None
+    at_least: int | None = None
+    at_most_field: str | None = None
+    multiple_of: int | None = None
 
 
 @dataclass(frozen=True)
@@ -192,8 +323,11 @@ class StructIR:
     name: str
     doc: str
     contract: str
+    # Empty where the struct is not allocated by a size.
     capacity: str
     fields: tuple[StructFieldIR, ...]
+    values: tuple[StructValueIR, ...] = ()
+    order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -252,6 +386,7 @@ class Program:
     structs: dict[str, StructIR]
     dim_docs: dict[str, str]
     functions: dict[str, FunctionIR]
+    folds: dict[str, FoldIR]
     kernels: dict[str, KernelIR]
     operations: dict[str, OperationIR]
     invariants: tuple[InvariantIR, ...]

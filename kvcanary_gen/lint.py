@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from kvcanary_gen.diagnostics import Diagnostics, Mark
 from kvcanary_gen.expr.nodes import Call, Node, Var
-from kvcanary_gen.ir import Domain, KernelIR, OffsetValues, Program, SegmentDomain, ValueRange
+from kvcanary_gen.ir import Domain, KernelIR, OffsetValues, Program, RecurrenceDomain, SegmentDomain, ValueRange
 from kvcanary_gen.load import Document
 from kvcanary_gen.rules import Rule
 
@@ -47,6 +47,17 @@ def kernel_nodes(kernel: KernelIR) -> Iterator[Node]:
     for store in (*kernel.stores, *kernel.finals):
         yield from store.indices
         yield store.value
+    yield from (counter.add for counter in kernel.counters)
+    for state in kernel.state:
+        yield state.first
+        yield state.next
+    if kernel.advances is not None:
+        yield kernel.advances
+    for check in kernel.report.checks if kernel.report is not None else ():
+        if check.when is not None:
+            yield check.when
+        yield from (reason.fails for reason in check.reasons)
+        yield from (value for _, value in check.row if value is not None)
 
 
 def domain_nodes(domain: Domain) -> Iterator[Node]:
@@ -54,7 +65,7 @@ def domain_nodes(domain: Domain) -> Iterator[Node]:
     yield domain.count
     if domain.when is not None:
         yield domain.when
-    if isinstance(domain, SegmentDomain):
+    if isinstance(domain, (SegmentDomain, RecurrenceDomain)):
         yield domain.limit
 
 
@@ -81,9 +92,9 @@ def _argument_sizes(program: Program) -> dict[str, str]:
 
 
 def _used_arguments(program: Program) -> set[str]:
-    used = {argument.name for operation in program.operations.values() for argument in operation.arguments}
+    used: set[str] = {argument.name for operation in program.operations.values() for argument in operation.arguments}
     for kernel in program.kernels.values():
-        used |= {*kernel.tensors, *(scalar.name for scalar in kernel.scalars)}
+        used |= {argument.name for argument in kernel.arguments}
     return used
 
 
@@ -91,6 +102,8 @@ def _used_functions(program: Program) -> set[str]:
     nodes: list[Node] = []
     for kernel in program.kernels.values():
         nodes += [*kernel_nodes(kernel), *(node for _, node in kernel.lets)]
+    for fold in program.folds.values():
+        nodes += [fold.row, fold.byte, fold.length, fold.step, fold.combine]
     for function in program.functions.values():
         nodes += [function.value, *(node for _, node in function.lets)]
     return called(nodes) | {function.name for function in program.functions.values() if function.public}
@@ -99,7 +112,8 @@ def _used_functions(program: Program) -> set[str]:
 def _used_structs(program: Program) -> set[str]:
     used = {struct.name for operation in program.operations.values() for _, struct, _ in operation.structs}
     for kernel in program.kernels.values():
-        used |= {tensor.field[0] for tensor in kernel.tensors.values() if tensor.field is not None}
+        used |= {arg.field[0] for arg in kernel.arguments if arg.field is not None}
+        used |= {sources.struct for sources in kernel.sources}
     return used
 
 

@@ -116,6 +116,19 @@ RULES: dict[str, Rule] = {
         "Store to [index]. In a segment domain, also to indices that depend on the owner beside one that is the place "
         "within the segment.",
     ),
+    "KVG-037": Rule(
+        "recurrence", "A recurrence carries state along segments, and the domain has none.", "Use a segments domain."
+    ),
+    "KVG-038": Rule(
+        "counter",
+        "A counter is no int64 output of the kernel, or `always` does not fit it.",
+        "List the tensor under `outputs`.",
+    ),
+    "KVG-039": Rule(
+        "report",
+        "Checks have nowhere to append their rows, or a row is incomplete.",
+        "Declare `report` with the ring, the next index and the enum of reasons; give every field of the row.",
+    ),
     "KVG-040": Rule(
         "message placeholder",
         "A message names something that the rule's operation does not have, or its braces do not match.",
@@ -130,6 +143,11 @@ RULES: dict[str, Rule] = {
         "example does not violate",
         "The example of an invariant does not break its rule, so nothing would prove that the rule works.",
         "Change the example.",
+    ),
+    "KVG-044": Rule(
+        "record",
+        "A tensor of records is used as a plain one, or a plain one as records, or its rows do not hold the layout.",
+        "Name a field, as in tensor[index].field; declare `record` and end the shape in NAME_NUM_FIELDS or NAME_BYTES.",
     ),
     "KVG-050": Rule(
         "tag numbers",

@@ -1,4 +1,8 @@
-"""Every form in which a kernel of the program is ever compiled: one for each set of optional tensors."""
+"""Forms in which kernels are compiled: one for each set of optional tensors.
+
+Kernels with statics or byte sources have too many forms to build them all. Of these: nothing optional and no flag set,
+or everything, each with every mode, with one source and with as many as fit, and rows that end inside a word.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,20 @@ from pathlib import Path
 from types import ModuleType
 
 from kvcanary_gen.aot import Specialisation
+from kvcanary_gen.emit.names import count_name, ragged_name, source_arguments, static_name
 from kvcanary_gen.emit.ops import SCAN_BLOCK
 from kvcanary_gen.emit.package import all_tensors
 from kvcanary_gen.emit.triton_expr import flag_name, pointer_name
+from kvcanary_gen.emit.triton_fold import TILE
 from kvcanary_gen.emit.triton_kernel import KernelEmitter, TritonKernel, function_sizes
 from kvcanary_gen.ir import KernelIR, Program, SegmentDomain
+from kvcanary_gen.oracle.evaluate import evaluate
 
 Loader = Callable[[str], ModuleType]
 
 _POINTERS = {"int32": "*i32", "int64": "*i64", "uint64": "*u64", "uint8": "*u8"}
+# Bytes of a source that is longer than any static limit.
+LONG = 1 << 20
 _PRIVATE_NAME = "_kvcanary_gen_compiles"
 
 
@@ -34,7 +43,9 @@ def specialisations(program: Program, load: Loader) -> list[Specialisation]:
     for kernel in program.kernels.values():
         emitted = KernelEmitter(program, kernel, sizes).emit()
         function = getattr(load(f"ops.{kernel.name}"), emitted.name)
-        found += (_specialisation(kernel, emitted, function, given) for given in _choices(emitted.flags))
+        for given in _choices(emitted.flags, few=bool(emitted.statics or emitted.folds)):
+            for statics in _statics(program, kernel, emitted, bool(given) or not emitted.flags):
+                found.append(_specialisation(kernel, emitted, function, given, statics))
     return found
 
 
@@ -44,13 +55,58 @@ def given_tensors(spec: Specialisation) -> list[str]:
     return [name for name in pointers if spec.constants.get(flag_name(name)) is True]
 
 
-def _choices(flags: list[str]) -> Iterator[frozenset[str]]:
-    """Every subset of the optional tensors, from none to all."""
+def _choices(flags: list[str], *, few: bool) -> Iterator[frozenset[str]]:
+    """Every subset of the optional tensors, from none to all; or these two alone."""
+    if few:
+        yield from dict.fromkeys((frozenset(), frozenset(flags)))
+        return
     for count in range(len(flags) + 1):
         yield from map(frozenset, itertools.combinations(flags, count))
 
 
-def _specialisation(kernel: KernelIR, emitted: TritonKernel, function: object, given: frozenset[str]) -> Specialisation:
+def _statics(
+    program: Program, kernel: KernelIR, emitted: TritonKernel, given: bool
+) -> Iterator[dict[str, int | bool | None]]:
+    """Values of the constants that carry flags, modes and the number of byte sources."""
+    scalars = {scalar.name: scalar for scalar in kernel.scalars}
+    flags = [name for name in emitted.statics if scalars[name].enum is None]
+    modes = [name for name in emitted.statics if scalars[name].enum is not None]
+    members = [program.enums[str(scalars[name].enum)].members.values() for name in modes]
+    for on in (False, True) if flags and not emitted.flags else (given,):
+        for values in itertools.product(*members):
+            chosen: dict[str, int | bool | None] = {static_name(name): on for name in flags}
+            chosen |= {static_name(name): int(value.value) for name, value in zip(modes, values, strict=True)}
+            known = dict(zip(modes, (int(value.value) for value in values), strict=True))
+            yield from ({**chosen, **form} for form in _source_forms(emitted, known))
+
+
+def _source_forms(emitted: TritonKernel, statics: dict[str, int]) -> Iterator[dict[str, int | bool | None]]:
+    """How lists of sources reach a kernel that reads them, or does not."""
+    if not emitted.folds:
+        yield {}
+        return
+    fold = emitted.folds[0]
+    most = fold.at_most
+    forms = [(1, 2, False), (1, TILE, False), (most, TILE, False), (most, TILE, True)]
+    if evaluate(fold.length, {**dict.fromkeys(fold.numbers, LONG), **statics}) <= 16:
+        forms = [(1, 2, False), (most, 2, False), (most, 2, True)]
+    if fold.when is not None and not evaluate(fold.when, statics):
+        forms = [(0, 2, False)]
+    for count, tile, ragged in forms:
+        missing: dict[str, int | bool | None] = {
+            f"{fold.sources}_ptr_{place}": None for place in range(count, fold.at_most)
+        }
+        names = {count_name(fold.sources): count, ragged_name(fold.sources): ragged, "TILE": tile}
+        yield {**names, **missing}
+
+
+def _specialisation(
+    kernel: KernelIR,
+    emitted: TritonKernel,
+    function: object,
+    given: frozenset[str],
+    statics: dict[str, int | bool | None],
+) -> Specialisation:
     # Of some tensors a kernel only asks whether they are there.
     missing = [name for name in emitted.flags if name not in given and name in emitted.pointers]
     constants: dict[str, object] = {flag_name(name): name in given for name in emitted.flags}
@@ -58,9 +114,13 @@ def _specialisation(kernel: KernelIR, emitted: TritonKernel, function: object, g
     if isinstance(kernel.domain, SegmentDomain):
         constants["SCAN"] = SCAN_BLOCK
     constants |= {pointer_name(name): None for name in missing}
+    constants |= statics
     numbers = [*emitted.sizes, *emitted.scalars, *(["lanes"] if emitted.lanes else [])]
     signature = {pointer_name(name): _POINTERS[kernel.tensors[name].dtype] for name in emitted.pointers}
     signature |= dict.fromkeys(numbers, "i64")
+    for fold in emitted.folds:
+        for name in source_arguments(fold.sources, fold.at_most, fold.numbers):
+            signature[name] = "*u8" if "_ptr_" in name else "i64"
     signature |= dict.fromkeys(constants, "constexpr")
     return Specialisation(
         kernel.name, function, signature, constants, kernel.schedule.num_warps, kernel.schedule.num_stages

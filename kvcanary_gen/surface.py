@@ -16,7 +16,9 @@ from kvcanary_gen.ir import (
     OperationIR,
     Program,
     ScalarArg,
+    SourcesArg,
     StructIR,
+    StructValueIR,
     TensorArg,
 )
 from kvcanary_gen.resolve.kernels import bind_dims
@@ -37,6 +39,7 @@ class CheckedTensor:
     workspace: bool = False
     scope: str = ""
     argument: TensorArg | None = None
+    record: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Surface:
     contract: str
     structs: tuple[tuple[str, StructIR, str], ...]
     # Everything but struct arguments, in the order of the signature.
-    arguments: tuple[TensorArg | ScalarArg, ...]
+    arguments: tuple[TensorArg | ScalarArg | SourcesArg, ...]
     workspaces: tuple[TensorArg, ...]
     tensors: tuple[CheckedTensor, ...]
     # Size name (scoped by its struct) to the tensor and axis that it is read off.
@@ -74,6 +77,8 @@ class Surface:
     lengths: tuple[LengthRule, ...]
     rules: tuple[BoundRule, ...]
     kernels: tuple[KernelIR, ...]
+    # Fields of structs that are no plain tensors, by path.
+    values: tuple[tuple[str, StructValueIR], ...] = ()
 
     @property
     def reference(self) -> str:
@@ -81,7 +86,18 @@ class Surface:
 
     @property
     def scalars(self) -> tuple[ScalarArg, ...]:
-        return tuple(arg for arg in self.arguments if isinstance(arg, ScalarArg))
+        """Plain integers."""
+        return tuple(arg for arg in self.arguments if isinstance(arg, ScalarArg) and not arg.static)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the function takes tensors and integers alone, which is what calls are drawn of."""
+        return not self.values and not self.statics
+
+    @property
+    def statics(self) -> tuple[ScalarArg, ...]:
+        """Flags and members of enums, which kernels are compiled for."""
+        return tuple(arg for arg in self.arguments if isinstance(arg, ScalarArg) and arg.static)
 
     def tensor(self, path: str) -> CheckedTensor:
         return next(tensor for tensor in self.tensors if tensor.path == path)
@@ -134,7 +150,7 @@ def _length_rules(tensors: tuple[CheckedTensor, ...], dims: dict[str, tuple[str,
 def kernel_surface(program: Program, kernel: KernelIR) -> Surface:
     outputs = {arg.name for arg in kernel.outputs}
     tensors = tuple(
-        CheckedTensor(a.name, a.dtype, a.shape, a.doc, a.optional, a.name in outputs, argument=a)
+        CheckedTensor(a.name, a.dtype, a.shape, a.doc, a.optional, a.name in outputs, argument=a, record=a.record)
         for a in (*kernel.inputs, *kernel.outputs)
     )
     rules = [_bind_rule(i, {}, kernel.dims) for i in program.invariants if i.rule and kernel.name in i.operations]
@@ -144,7 +160,7 @@ def kernel_surface(program: Program, kernel: KernelIR) -> Surface:
         kernel.doc,
         kernel.contract,
         (),
-        (*kernel.inputs, *kernel.outputs, *kernel.scalars),
+        kernel.arguments,
         (),
         tensors,
         kernel.dims,
@@ -161,7 +177,10 @@ def operation_surface(program: Program, operation: OperationIR) -> Surface:
     for name, struct, _ in operation.structs:
         for field in struct.fields:
             path = f"{name}.{field.name}"
-            tensors.append(CheckedTensor(path, field.dtype, field.shape, field.doc, output=path in written, scope=name))
+            output = path in written
+            tensors.append(
+                CheckedTensor(path, field.dtype, field.shape, field.doc, output=output, scope=name, record=field.record)
+            )
             for axis, length in enumerate(field.shape):
                 if length.dim is not None:
                     dims.setdefault(f"{name}.{length.dim}", (path, axis))
@@ -191,11 +210,26 @@ def operation_surface(program: Program, operation: OperationIR) -> Surface:
         operation.workspaces,
         tuple(tensors),
         dims,
-        _length_rules(tuple(tensors), dims),
+        _length_rules(tuple(tensors), dims | _unscoped(dims)),
         # A kernel that is called twice brings its rules once.
         tuple(dict.fromkeys(rules)),
         tuple(call.kernel for call in operation.calls),
+        tuple((f"{name}.{value.name}", value) for name, struct, _ in operation.structs for value in struct.values),
     )
+
+
+def _unscoped(dims: dict[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
+    """Sizes of structs by their bare names, as workspaces speak of them; the first struct that has one counts."""
+    found: dict[str, tuple[str, int]] = {}
+    for name, place in dims.items():
+        found.setdefault(name.rpartition(".")[2], place)
+    return found
+
+
+def workspace_lengths(surface: Surface, workspace: TensorArg) -> list[Node]:
+    """Lengths to allocate, in the caller's terms."""
+    dims = surface.dims | _unscoped(surface.dims)
+    return [bind_names(axis.length, {}, dims) for axis in workspace.shape]
 
 
 def _outputs(kernel: KernelIR) -> set[str]:
@@ -204,6 +238,6 @@ def _outputs(kernel: KernelIR) -> set[str]:
 
 def surfaces(program: Program) -> dict[str, Surface]:
     """Every public function of the package, by kernel or operation name."""
-    found = {name: kernel_surface(program, kernel) for name, kernel in program.kernels.items()}
+    found = {n: kernel_surface(program, kernel) for n, kernel in program.kernels.items() if not kernel.internal}
     found |= {name: operation_surface(program, operation) for name, operation in program.operations.items()}
     return found

@@ -18,10 +18,12 @@ def build_tree(program: Program, document: Document) -> dict[str, str]:
     The same spec gives the same bytes, on every machine and under every hash seed.
     """
     from kvcanary_gen.emit.docs import build_docs
+    from kvcanary_gen.emit.header import build_header
     from kvcanary_gen.emit.package import build_package
 
     files: dict[str, str] = {}
-    for part in (build_package(program), build_docs(program, document), {SCHEMA: schema_text()}):
+    parts = [build_package(program), build_header(program), build_docs(program, document), {SCHEMA: schema_text()}]
+    for part in parts:
         twice = files.keys() & part.keys()
         if twice:
             raise ValueError(f"two emitters write {', '.join(sorted(twice))}")

@@ -14,6 +14,7 @@ from .layout import (
     INT32_MAX,
     MAX_PLAN_BATCH,
     MAX_REAL_KV_SOURCES,
+    PARTIAL_REAL_KV_BYTES,
     REQ_POOL_IDX_PADDING,
     SLOT_BYTES,
     SLOT_NUM_FIELDS,
@@ -28,19 +29,26 @@ from .layout import (
     VIOLATION_FIELD_STORED_CHAIN_HASH,
     VIOLATION_FIELD_STORED_TOKEN,
     VIOLATION_NUM_FIELDS,
+    WRITE_SEED_BYTES,
+    WRITE_SEED_FIELD_LINK,
+    WRITE_SEED_FIELD_POSITION,
+    WRITE_SEED_NUM_FIELDS,
     CanaryLaunchTag,
     FailReason,
     RealKvHashMode,
     is_sweep_tag,
 )
 from .ops.canary_plan import launch_canary_plan_kernels, launch_canary_plan_kernels_torch_reference
+from .ops.canary_verify import launch_canary_verify_kernel, launch_canary_verify_kernel_torch_reference
+from .ops.canary_write import launch_canary_write_kernel, launch_canary_write_kernel_torch_reference
 from .ops.plan_entries import launch_plan_entries_kernel, launch_plan_entries_kernel_torch_reference
 from .ops.plan_offsets import launch_plan_offsets_kernel, launch_plan_offsets_kernel_torch_reference
 from .ops.scatter_req_token_ids import (
     launch_scatter_req_token_ids_kernel,
     launch_scatter_req_token_ids_kernel_torch_reference,
 )
-from .structs import VerifyPlan, WritePlan
+from .structs import RealKvSource, VerifyOrWriteContext, VerifyPlan, WritePlan
+from .violations import Violation, decode_violations
 
 _is_sweep_tag = is_sweep_tag
 
@@ -59,8 +67,10 @@ __all__ = [
     "INT32_MAX",
     "MAX_PLAN_BATCH",
     "MAX_REAL_KV_SOURCES",
+    "PARTIAL_REAL_KV_BYTES",
     "REQ_POOL_IDX_PADDING",
     "RealKvHashMode",
+    "RealKvSource",
     "SLOT_BYTES",
     "SLOT_NUM_FIELDS",
     "TOKEN_TO_KV_SLOT_PADDING",
@@ -74,11 +84,22 @@ __all__ = [
     "VIOLATION_FIELD_STORED_CHAIN_HASH",
     "VIOLATION_FIELD_STORED_TOKEN",
     "VIOLATION_NUM_FIELDS",
+    "VerifyOrWriteContext",
     "VerifyPlan",
+    "Violation",
+    "WRITE_SEED_BYTES",
+    "WRITE_SEED_FIELD_LINK",
+    "WRITE_SEED_FIELD_POSITION",
+    "WRITE_SEED_NUM_FIELDS",
     "WritePlan",
+    "decode_violations",
     "is_sweep_tag",
     "launch_canary_plan_kernels",
     "launch_canary_plan_kernels_torch_reference",
+    "launch_canary_verify_kernel",
+    "launch_canary_verify_kernel_torch_reference",
+    "launch_canary_write_kernel",
+    "launch_canary_write_kernel_torch_reference",
     "launch_plan_entries_kernel",
     "launch_plan_entries_kernel_torch_reference",
     "launch_plan_offsets_kernel",

@@ -58,4 +58,9 @@ FIXES = {
     "KVC-018": "Use triton or reference, or leave it out to choose by device.",
     "KVC-019": "Set TRITON_INTERPRET=1 before the import to interpret the kernels, or let the reference run.",
     "KVC-020": "Capture the Triton path; references are for tests and for CPUs.",
+    "KVC-030": "Allocate the buffer with rows that are a multiple of 8 bytes long.",
+    "KVC-031": "Hash fewer layers, or raise the constant in the spec and generate the package again.",
+    "KVC-032": "Pass bytes, in multiples of 16.",
+    "KVC-033": "Pass the pool's tensor as it was allocated, its rows packed and 16-byte aligned.",
+    "KVC-034": "Pass both expected tensors, or enable_write_input_assert=False.",
 }

@@ -17,6 +17,8 @@ REQ_POOL_IDX_PADDING = 0
 TOKEN_TO_KV_SLOT_PADDING = 0
 # Real-KV sources that one launch hashes for a slot.
 MAX_REAL_KV_SOURCES = 4
+# Bytes of each source that mode PARTIAL hashes.
+PARTIAL_REAL_KV_BYTES = 16
 # Requests that one plan launch takes; the workspace holds one offset more.
 MAX_PLAN_BATCH = 4096
 # Largest count that an int32 plan field can hold.
@@ -57,6 +59,15 @@ VIOLATION_FIELD_EXPECTED_AUX = 6
 VIOLATION_FIELD_FAIL_REASON_BITS = 7
 VIOLATION_NUM_FIELDS = 8
 VIOLATION_BYTES = 64
+
+# Where a request's chain goes on; scratch of write, one record a request.
+
+# uint64: The prev_hash of the request's first new entry.
+WRITE_SEED_FIELD_LINK = 0
+# int64: Stored position of the seed, 0 where there is none.
+WRITE_SEED_FIELD_POSITION = 1
+WRITE_SEED_NUM_FIELDS = 2
+WRITE_SEED_BYTES = 16
 
 # --- Enums ------------------------------------------------------------------------------------------------------------
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from . import layout
 from .core import checks
 
 
@@ -92,3 +94,50 @@ class WritePlan:
     def allocation_bytes(write_req_capacity: int) -> int:
         """Bytes that `allocate` takes for this capacity."""
         return (write_req_capacity + 1) * 8 + write_req_capacity * 8 + 1 * 4
+
+
+@dataclass(frozen=True, slots=True)
+class RealKvSource:
+    """Bytes of real KV: slot s has a place in row s // page_size, num_bytes_per_token wide. Contract §2.
+
+    Attributes:
+        tensor (any dtype, at least 2-D): Any dtype, at least 2-D, rows packed; a row is tensor[k] seen as bytes.
+        page_size (int): Slots in a row.
+        num_bytes_per_token (int): Bytes from a slot to the next in its row.
+        read_bytes (int): Bytes of a slot that are hashed in mode ALL.
+    """
+
+    tensor: torch.Tensor
+    page_size: int
+    num_bytes_per_token: int
+    read_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOrWriteContext:
+    """What a launch of verify or write works on. Contract §4.
+
+    Attributes:
+        canary_buf (uint8 [num_slots, >= SLOT_BYTES]): The fingerprints, one for each slot; a row may be longer than the
+            record.
+        kernel_kind (int): Launch tag of the endpoint; stands in its violation rows.
+        violation_ring (int64 [ring_capacity, VIOLATION_NUM_FIELDS]): Receives a row for whatever does not fit; rows
+            past its end are dropped.
+        violation_write_index (int32 [1]): Number of the next row; grows for dropped rows too.
+        slot_run_counter (int64 [1]): Entries checked or stored so far.
+        kernel_run_counter (int64 [1]): Launches so far.
+        real_kv_sources (RealKvSource, at most 4): Bytes that go into the real-KV hash of a slot, in order.
+        real_kv_hash_mode (RealKvHashMode): How much of them does.
+        enable_chain_position_assert (int32 [1]): Whether write asserts that positions follow each other; verify ignores
+            it.
+    """
+
+    canary_buf: torch.Tensor
+    kernel_kind: int
+    violation_ring: torch.Tensor
+    violation_write_index: torch.Tensor
+    slot_run_counter: torch.Tensor
+    kernel_run_counter: torch.Tensor
+    real_kv_sources: Sequence[RealKvSource]
+    real_kv_hash_mode: layout.RealKvHashMode
+    enable_chain_position_assert: torch.Tensor

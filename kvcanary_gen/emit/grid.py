@@ -7,10 +7,12 @@ from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.triton_kernel import offsets_suffice
 from kvcanary_gen.expr.nodes import Node, Var, names_of
 from kvcanary_gen.expr.schedule import segment_schedule
-from kvcanary_gen.ir import KernelIR, ScanDomain, SegmentDomain
+from kvcanary_gen.ir import KernelIR, RecurrenceDomain, ScanDomain, SegmentDomain
 
 # Programs that a segment kernel launches at least, so that few long segments still fill a GPU.
 MIN_PROGRAMS = 2048
+# Programs of a recurrence at most, beyond one for each segment.
+MAX_WALKERS = 128
 
 
 def axis_length(kernel: KernelIR, tensor: str, axis: int) -> Code:
@@ -33,11 +35,15 @@ class Grid:
         block = str(kernel.schedule.block)
         if isinstance(domain, ScanDomain):
             return ["    programs = 1"]
-        if isinstance(domain, SegmentDomain) and segment_schedule(domain, kernel.stores, kernel.lets) != "by_index":
+        if isinstance(domain, RecurrenceDomain):
+            lines = self._by_recurrence(domain, block)
+        elif isinstance(domain, SegmentDomain) and segment_schedule(domain, kernel.stores, kernel.lets) != "by_index":
             lines = self._by_segment(domain, block)
         else:
             bound = domain.limit if isinstance(domain, SegmentDomain) else domain.bound
             lines = statement("programs = ", invoke("triton.cdiv", self._reach(bound, domain.index), block), 4)
+        if any(counter.always for counter in kernel.counters):
+            return [*lines, "    programs = max(1, programs)  # one at least counts the launch"]
         return [*lines, "    if programs <= 0:", "        return"]
 
     def _number(self, node: Node) -> Code:
@@ -57,6 +63,16 @@ class Grid:
         ]
         longest = invoke("max", *lengths) if len(lengths) > 1 else Atom(lengths[0])
         return invoke("min", code, longest)
+
+    def _by_recurrence(self, domain: RecurrenceDomain, block: str) -> list[str]:
+        count, limit = self._number(domain.bound), self._number(domain.limit)
+        spread = operator("//", str(MAX_WALKERS), invoke("max", "1", count))
+        lanes = invoke("max", "1", invoke("min", invoke("triton.cdiv", limit, block), spread))
+        return [
+            "    # Few segments get several programs each; every one of them walks the whole chain.",
+            *statement("lanes = ", lanes, 4),
+            *statement("programs = ", operator("*", count, "lanes"), 4),
+        ]
 
     def _by_segment(self, domain: SegmentDomain, block: str) -> list[str]:
         count, limit = self._number(domain.count), self._number(domain.limit)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import WIDTH, Atom, Code, invoke, statement
 from kvcanary_gen.emit.host_expr import host_code
+from kvcanary_gen.emit.names import snake
 from kvcanary_gen.emit.writer import Writer
 from kvcanary_gen.expr.nodes import Compare, Length, Logic, Node, Present, Type, Unary
-from kvcanary_gen.ir import InvariantIR, MessagePart, Program
+from kvcanary_gen.ir import InvariantIR, MessagePart, Program, StructValueIR
 from kvcanary_gen.surface import BoundRule, Surface
 
 EXCEPTIONS = {
@@ -17,6 +18,8 @@ EXCEPTIONS = {
     "RuntimeError": "CanaryRuntimeError",
     "NotImplementedError": "CanaryNotImplementedError",
 }
+# Implied rules that lists of sources bring with them, and the functions that check them.
+_LIST_CHECKS = {"count": "count", "value": "values", "bytes": "geometry"}
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 # Checks that run over all tensors of a call.
 _TABLE_CHECKS = {
@@ -113,15 +116,52 @@ class ValidatorEmitter:
             self._line("checks.kinds(tensors)")
             for scalar in self.surface.scalars:
                 self._check("kind", python_string(scalar.name), scalar.name, "int")
+            self._kinds()
         elif invariant.kind == "scalar":
             for scalar in self.surface.scalars:
                 least = [] if scalar.least is None else [str(scalar.least)]
                 self._check("int64", python_string(scalar.name), scalar.name, *least)
+            for path, value in self.surface.values:
+                if value.kind == "int64":
+                    self._check("int64", python_string(path), path)
+        elif invariant.kind == "record":
+            for tensor in self.surface.tensors:
+                if tensor.record is not None and tensor.dtype == "uint8":
+                    self._check("words", python_string(tensor.path), tensor.path)
+        elif invariant.kind in _LIST_CHECKS:
+            self._lists(invariant.kind)
         elif invariant.kind in _TABLE_CHECKS:
             self._line(f"checks.{_TABLE_CHECKS[invariant.kind]}(tensors)")
+            if invariant.kind == "device":
+                for path, value in self._listed():
+                    self._line(f'sources.{snake(value.of)}_devices("{path}", {path}, tensors)')
         elif invariant.kind == "length":
             for rule in self.surface.lengths:
                 self._length(rule.path, rule.axis, rule.want, rule.at_least)
+
+    def _kinds(self) -> None:
+        """Kinds of what is neither a tensor nor an integer argument."""
+        for scalar in self.surface.statics:
+            self._kind(scalar.name, "bool" if scalar.enum is None else f"layout.{scalar.enum}")
+        for path, value in self.surface.values:
+            if value.kind == "list":
+                self._line(f'sources.{snake(value.of)}_kinds("{path}", {path})')
+            else:
+                names = {"int64": "int", "bool": "bool", "bytes": "torch.Tensor"}
+                self._kind(path, names.get(value.kind) or f"layout.{value.of}")
+
+    def _kind(self, path: str, type_: str) -> None:
+        self.lines += statement("", invoke("checks.kind", python_string(path), path, type_), 4)
+
+    def _listed(self) -> list[tuple[str, StructValueIR]]:
+        return [(path, value) for path, value in self.surface.values if value.kind == "list"]
+
+    def _lists(self, kind: str) -> None:
+        for path, value in self._listed():
+            if kind == "count":
+                self._line(f'checks.count("{path}", {path}, {value.at_most})')
+            else:
+                self._line(f'sources.{snake(value.of)}_{_LIST_CHECKS[kind]}("{path}", {path})')
 
     def _length(self, path: str, axis: int, want: Node, at_least: bool) -> None:
         tensor = self.surface.tensor(path)

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvcanary_gen.emit.code import Code, Invoke, invoke, statement
+from kvcanary_gen.emit.code import Atom, Code, Invoke, invoke, statement
 from kvcanary_gen.emit.frames import docstring, prose, render, speaks_of, wrap
 from kvcanary_gen.emit.grid import Grid, axis_length
-from kvcanary_gen.emit.host import ValidatorEmitter
+from kvcanary_gen.emit.host import ValidatorEmitter, negate
 from kvcanary_gen.emit.host_expr import host_code
+from kvcanary_gen.emit.names import count_name, ragged_name, snake, static_name
 from kvcanary_gen.emit.torch_kernel import ReferenceEmitter
 from kvcanary_gen.emit.triton_expr import flag_name
+from kvcanary_gen.emit.triton_fold import TILE
 from kvcanary_gen.emit.triton_kernel import KernelEmitter, Sizes, TritonKernel
-from kvcanary_gen.ir import KernelIR, OperationIR, Program, ScalarArg, SegmentDomain, TensorArg
-from kvcanary_gen.surface import Surface
+from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
+from kvcanary_gen.ir import (
+    FoldIR,
+    KernelIR,
+    OperationIR,
+    Program,
+    ScalarArg,
+    SegmentDomain,
+    SourcesArg,
+    TensorArg,
+)
+from kvcanary_gen.surface import Surface, workspace_lengths
 
 SCAN_BLOCK = 1024
 
@@ -32,7 +44,10 @@ def params(surface: Surface) -> list[Param]:
     found = [Param(name, f"structs.{s.name}", "", s.name, doc) for name, s, doc in surface.structs]
     for arg in surface.arguments:
         if isinstance(arg, ScalarArg):
-            found.append(Param(arg.name, "int", "", "int", arg.doc))
+            type_ = f"layout.{arg.enum}" if arg.enum else "bool" if arg.static else "int"
+            found.append(Param(arg.name, type_, "", type_.removeprefix("layout."), arg.doc))
+        elif isinstance(arg, SourcesArg):
+            found.append(Param(arg.name, f"Sequence[structs.{arg.struct}]", "", f"{arg.struct}s", arg.doc))
         else:
             found.append(_tensor_param(arg))
     return found + [_tensor_param(workspace) for workspace in surface.workspaces]
@@ -102,7 +117,8 @@ class OpEmitter:
 
     def emit(self, kernel: KernelIR | None, operation: OperationIR | None) -> str:
         validator = ValidatorEmitter(self.program, self.surface)
-        body = validator.emit()
+        internal = kernel is not None and kernel.internal
+        body = [] if internal else validator.emit()
         parts: dict[str, object] = {"kernel": None}
         if kernel is not None:
             parts |= self._kernel_parts(kernel)
@@ -114,6 +130,17 @@ class OpEmitter:
         run_launch = self._run_launch(kernel, operation)
         run_reference = (self._run_reference(kernel, operation, 8), self._run_reference(kernel, operation, 4))
         imports = self._imports(kernel, operation, validator)
+        if internal:
+            assert kernel is not None
+            return render(
+                "internal.py.j2",
+                doc=self.surface.doc,
+                summary=f"Contract {self.surface.contract}." if self.surface.contract else "Not part of the contract.",
+                sequence=bool(kernel.sources),
+                uses_triton="triton.cdiv" in str(parts.get("launch", "")),
+                imports=imports,
+                **parts,
+            )
         return render(
             "op.py.j2",
             doc=self.surface.doc,
@@ -156,11 +183,17 @@ class OpEmitter:
     def _workspaces(self) -> list[str]:
         lines: list[str] = []
         for workspace in self.surface.workspaces:
-            length = host_code(workspace.shape[0].length)
+            lengths = [self._allocated(node) for node in workspace_lengths(self.surface, workspace)]
+            length = lengths[0] if len(lengths) == 1 else f"[{', '.join(lengths)}]"
             lines.append(f"    if {workspace.name} is None:")
             allocate = invoke("torch.empty", length, dtype=f"torch.{workspace.dtype}", device=f"{self.first}.device")
             lines += statement(f"{workspace.name} = ", allocate, 8)
         return lines
+
+    @staticmethod
+    def _allocated(node: Node) -> str:
+        """A length of scratch as code, sizes read off the tensors that have them."""
+        return host_code(node, lambda length: Atom(f"{length.name}.shape[{length.axis}]")).flat()
 
     def _run_launch(self, kernel: KernelIR | None, operation: OperationIR | None) -> list[str]:
         if kernel is not None:
@@ -173,12 +206,12 @@ class OpEmitter:
 
     def _run_reference(self, kernel: KernelIR | None, operation: OperationIR | None, indent: int) -> list[str]:
         if kernel is not None:
-            scalars = {s.name: invoke("eager.scalar", s.name, self.first) for s in kernel.scalars}
+            scalars = {s.name: invoke("eager.scalar", s.name, self.first) for s in kernel.scalars if not s.static}
             return statement("", call("reference", self.surface, values=scalars), indent)
         lines: list[str] = []
         for step in operation.calls if operation else ():
             values: dict[str, Code | str] = {a.name: step.bind[a.name] for a in step.kernel.arguments}
-            for scalar in step.kernel.scalars:
+            for scalar in (s for s in step.kernel.scalars if not s.static):
                 values[scalar.name] = invoke("eager.scalar", step.bind[scalar.name], self.first)
             lines += statement("", invoke(f"{step.kernel.name}.reference", **values), indent)
         return lines
@@ -187,7 +220,8 @@ class OpEmitter:
         self, kernel: KernelIR | None, operation: OperationIR | None, validator: ValidatorEmitter
     ) -> list[str]:
         text = "\n".join(validator.lines)
-        core = ["checks", "dispatch"]
+        core = ["dispatch"] if kernel is not None and kernel.internal else ["checks", "dispatch"]
+        text += "\n".join(param.annotation for param in self.params)
         top = ["errors"] if speaks_of(text, "errors") else []
         if kernel is not None:
             reference = "\n".join(ReferenceEmitter(self.program, kernel).emit())
@@ -195,11 +229,17 @@ class OpEmitter:
             core += [m for m in ("eager", "functions") if speaks_of(reference, m) or (m == "eager" and kernel.scalars)]
             core += [m for m in ("device", "lang") if speaks_of(triton, m)]
             text += reference
-        elif any(step.kernel.scalars for step in (operation.calls if operation else ())):
+            if kernel.sources:
+                core.append("sources")
+        elif any(not s.static for step in (operation.calls if operation else ()) for s in step.kernel.scalars):
             core.append("eager")
+        if speaks_of(text, "sources") and "sources" not in core:
+            core.append("sources")
+        if kernel is not None:
+            text += "\n".join(self._launch(kernel, KernelEmitter(self.program, kernel, self.sizes).emit()))
         if speaks_of("\n".join([text, *self._workspaces()]), "layout"):
             top.append("layout")
-        if self.surface.structs:
+        if "structs." in text or self.surface.structs:
             top.append("structs")
         lines = [f"from .. import {', '.join(sorted(top))}"] if top else []
         lines.append(f"from ..core import {', '.join(sorted(core))}")
@@ -224,16 +264,51 @@ class OpEmitter:
             signature("launch", self.params, defaults=False),
             '    """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""',
         ]
+        lines += [
+            f"    {arg.name} = {arg.name}.view(torch.int64)"
+            for arg in (*kernel.inputs, *kernel.outputs)
+            if arg.words.dtype != arg.dtype
+        ]
         sizes = {**triton.sizes, **{name: kernel.dims[name] for name in grid.sizes if name not in triton.sizes}}
         for name, (tensor, axis) in sizes.items():
             lines += statement(f"{name} = ", axis_length(kernel, tensor, axis), 4)
         lines += grid.lines
+        for fold in self._folds(triton):
+            lines += self._sources(fold)
         lines += [f"    with dispatch.on_device({self.first}):", f"        {triton.name}[(programs,)]("]
-        lines += [f"            {name}," for name in (*triton.pointers, *triton.sizes, *triton.scalars)]
+        lines += [f"            {name}," for name in triton.pointers]
+        lines += [f"            *{fold.sources}_arguments," for fold in self._folds(triton)]
+        lines += [f"            {name}," for name in (*triton.sizes, *triton.scalars)]
         lines += ["            lanes,"] if triton.lanes else []
         lines += [f"            {flag_name(name)}={name} is not None," for name in triton.flags]
+        for name in triton.statics:
+            enum = next(s.enum for s in kernel.scalars if s.name == name)
+            lines.append(f"            {static_name(name)}={f'int({name})' if enum else name},")
+        for fold in self._folds(triton):
+            lines.append(f"            {count_name(fold.sources)}=len({fold.sources}),")
+            lines.append(f"            {ragged_name(fold.sources)}={fold.sources}_ragged,")
+            lines.append("            TILE=tile,")
         lines.append(f"            BLOCK={kernel.schedule.block},")
         if isinstance(kernel.domain, SegmentDomain):
             lines.append(f"            SCAN={SCAN_BLOCK},")
         lines += [f"            num_warps={kernel.schedule.num_warps},", "        )"]
         return lines
+
+    @staticmethod
+    def _folds(triton: TritonKernel) -> list[FoldIR]:
+        """One fold for each list of sources that the kernel takes."""
+        return list({fold.sources: fold for fold in triton.folds}.values())
+
+    def _sources(self, fold: FoldIR) -> list[str]:
+        """Takes a list of sources apart; none of them reaches the kernel where nothing is folded."""
+        lines: list[str] = []
+        if fold.when is not None:
+            lines += [f"    if {host_code(negate(fold.when)).flat()}:", f"        {fold.sources} = ()"]
+        numbers = {name: Var(Type.INT, f"source.{name}", "dim") for name in fold.numbers}
+        length = host_code(substitute(fold.length, dict(numbers)))
+        call = invoke(f"sources.{snake(fold.struct)}_arguments", fold.sources, str(fold.at_most))
+        lines += statement(f"{fold.sources}_arguments, {fold.sources}_ragged = ", call, 4)
+        lines.append("    # Short folds read small tiles.")
+        lines += ["    longest = 0", f"    for source in {fold.sources}:", *statement("length = ", length, 8)]
+        lines.append("        longest = max(longest, length)")
+        return [*lines, f"    tile = 2 if longest <= 16 else {TILE}"]

@@ -7,15 +7,18 @@ import re
 import string
 from collections.abc import Iterable
 
-from kvcanary_gen.emit import torch_kernel, triton_kernel
+from kvcanary_gen.emit import torch_fold, torch_kernel, triton_fold, triton_kernel
 from kvcanary_gen.emit.frames import render, speaks_of
 from kvcanary_gen.emit.host import EXCEPTIONS, ValidatorEmitter, python_string
+from kvcanary_gen.emit.names import constant_name
 from kvcanary_gen.emit.ops import OpEmitter
 from kvcanary_gen.emit.python_functions import PythonBlock, emit_python_function
+from kvcanary_gen.emit.sources import emit_sources, listed_structs
 from kvcanary_gen.emit.structs import emit_structs
+from kvcanary_gen.emit.violations import DECODE, ROW, emit_violations, reported_layout
 from kvcanary_gen.ir import Program, TensorArg
 from kvcanary_gen.schema.data import TagFamily
-from kvcanary_gen.surface import Surface, surfaces
+from kvcanary_gen.surface import Surface, kernel_surface, surfaces
 
 TAG_SWEEP = "periodic"
 
@@ -55,6 +58,13 @@ def build_package(program: Program) -> dict[str, str]:
         "core/functions.py": _functions(program, tensors),
         "ops/__init__.py": '"""One room an operation: contract, validator, Triton kernel, launcher and reference."""\n',
     }
+    if reported_layout(program) is not None:
+        files["violations.py"] = emit_violations(program)
+    if listed_structs(program):
+        files["core/sources.py"] = emit_sources(program, _implied(program))
+    for name, kernel in program.kernels.items():
+        if kernel.internal:
+            files[f"ops/{name}.py"] = OpEmitter(program, kernel_surface(program, kernel), sizes).emit(kernel, None)
     for name, surface in views.items():
         emitter = OpEmitter(program, surface, sizes)
         files[f"ops/{name}.py"] = emitter.emit(program.kernels.get(name), program.operations.get(name))
@@ -148,17 +158,37 @@ _INT64_FUNCTION = '''def _int64(value: int) -> int:
 
 def _device(program: Program, tensors: dict[str, TensorArg], sizes: dict[str, triton_kernel.Sizes]) -> str:
     functions = ["\n".join(triton_kernel.emit_function(program, f, tensors, sizes)) for f in program.functions.values()]
+    for fold in program.folds.values():
+        functions += ["\n".join(lines) for lines in triton_fold.emit_fold(program, fold)]
+    constants = {name: int(constant.value) for name, constant in program.constants.items()}
     return render(
-        "device.py.j2", constants=program.constants, functions=functions, lang=speaks_of("\n".join(functions), "lang")
+        "device.py.j2",
+        constants={**constants, **_derived(program)},
+        functions=functions,
+        lang=speaks_of("\n".join(functions), "lang"),
     )
+
+
+def _derived(program: Program) -> dict[str, int]:
+    """What kernels use of layouts and enums, by the names that constants have there."""
+    found: dict[str, int] = {}
+    for name, layout in program.layouts.items():
+        found |= {f"{layout.prefix}_{field.upper()}": place for place, field in enumerate(layout.fields)}
+        found[f"{name.upper()}_NUM_FIELDS"] = len(layout.fields)
+    for name, enum in program.enums.items():
+        for member, info in enum.members.items():
+            found[constant_name(f"{name}.{member}")] = 1 << info.value if enum.kind == "flag" else int(info.value)
+    return found
 
 
 def _functions(program: Program, tensors: dict[str, TensorArg]) -> str:
     functions = ["\n".join(torch_kernel.emit_function(program, f, tensors)) for f in program.functions.values()]
+    functions += ["\n".join(torch_fold.emit_fold(program, fold)) for fold in program.folds.values()]
     text = "\n".join(functions)
-    imports = ["from .. import layout"] if speaks_of(text, "layout") else []
+    top = [module for module in ("layout", "structs") if speaks_of(text, module)]
+    imports = [f"from .. import {', '.join(top)}"] if top else []
     imports += ["from . import eager"] if speaks_of(text, "eager") else []
-    return render("functions.py.j2", functions=functions, imports=imports)
+    return render("functions.py.j2", functions=functions, imports=imports, sequence="Sequence[" in text)
 
 
 # --- exports ----------------------------------------------------------------------------------------------------------
@@ -176,6 +206,8 @@ def _init(program: Program, views: dict[str, Surface]) -> str:
         ".layout": layout + (["is_sweep_tag"] if program.tags else []),
         ".structs": list(program.structs),
     }
+    if reported_layout(program) is not None:
+        modules[".violations"] = [ROW, DECODE]
     for name, surface in views.items():
         modules[f".ops.{name}"] = [surface.launcher, surface.reference]
     imports = [_import(module, modules[module]) for module in sorted(modules, key=_natural) if modules[module]]

@@ -85,7 +85,7 @@ class Facts:
     def below(self, node: Node, axis: AxisLength) -> bool:
         """Whether `node` is certainly less than the length of `axis`."""
         length = axis.length
-        if isinstance(node, Const) and isinstance(length, Const):
+        if isinstance(node, Const) and isinstance(length, Const) and (node.value < length.value or not axis.at_least):
             return node.value < length.value
         if axis.at_least:
             return False

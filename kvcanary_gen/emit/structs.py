@@ -14,30 +14,49 @@ _ITEM_BYTES = {"int32": 4, "int64": 8, "uint64": 8, "uint8": 1}
 def emit_structs(program: Program) -> str:
     structs = [_struct(struct) for struct in program.structs.values()]
     text = "\n".join(line for struct in structs for line in (*struct["allocate"], *struct["bytes"]))  # type: ignore[misc]
-    return render("structs.py.j2", structs=structs, layout=speaks_of(text, "layout"))
+    text += "".join(annotation for struct in structs for _, annotation in struct["fields"])  # type: ignore[attr-defined]
+    layout, sequence = speaks_of(text, "layout"), "Sequence[" in text
+    return render("structs.py.j2", structs=structs, layout=layout, sequence=sequence)
 
 
 def _struct(struct: StructIR) -> dict[str, object]:
     allocate: list[str] = []
-    for field in struct.fields:
+    for field in struct.fields if struct.capacity else ():
         allocate += statement(f"{field.name}=", _tensor(field), 12, ",")
     return {
         "name": struct.name,
         "doc": struct.doc,
         "contract": struct.contract,
         "capacity": struct.capacity,
-        "fields": struct.fields,
+        "fields": [(name, _annotation(struct, name)) for name in struct.order],
         "attributes": _attributes(struct),
         "signature": _signature(struct),
         "checks": _checks(struct),
         "allocate": allocate,
-        "bytes": _bytes(struct),
+        "bytes": _bytes(struct) if struct.capacity else [],
     }
+
+
+def _annotation(struct: StructIR, name: str) -> str:
+    value = next((value for value in struct.values if value.name == name), None)
+    if value is None or value.kind == "bytes":
+        return "torch.Tensor"
+    if value.kind == "list":
+        return f"Sequence[{value.of}]"
+    return f"layout.{value.of}" if value.kind == "enum" else {"int64": "int", "bool": "bool"}[value.kind]
 
 
 def _attributes(struct: StructIR) -> list[str]:
     lines: list[str] = []
-    for field in struct.fields:
+    values = {value.name: value for value in struct.values}
+    notes = {"int64": "int", "bool": "bool", "bytes": "any dtype, at least 2-D"}
+    for name in struct.order:
+        if name in values:
+            value = values[name]
+            note = notes.get(value.kind) or value.of + (f", at most {value.at_most}" if value.kind == "list" else "")
+            lines += wrap(f"{name} ({note}): {value.doc}", 8, hang=4)
+            continue
+        field = next(field for field in struct.fields if field.name == name)
         shape = ", ".join(axis.text for axis in field.shape)
         lines += wrap(f"{field.name} ({field.dtype} [{shape}]): {prose(field.doc)}", 8, hang=4)
     return lines

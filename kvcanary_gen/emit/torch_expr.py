@@ -16,6 +16,7 @@ from kvcanary_gen.expr.nodes import (
     Call,
     Compare,
     Const,
+    Fold,
     Load,
     Logic,
     Node,
@@ -26,7 +27,7 @@ from kvcanary_gen.expr.nodes import (
     Var,
     is_static,
 )
-from kvcanary_gen.ir import FunctionIR, TensorArg
+from kvcanary_gen.ir import FoldIR, FunctionIR, TensorArg
 
 # Longer conditions get a line and a name.
 MAX_INLINE_CONDITION = 60
@@ -41,6 +42,7 @@ class TorchBlock(Writer):
 
     tensors: dict[str, TensorArg]
     functions: dict[str, FunctionIR]
+    folds: dict[str, FoldIR] = field(default_factory=dict)
     prefix: str = "functions."
     reads: dict[str, None] = field(default_factory=dict)
     sizes: dict[str, None] = field(default_factory=dict)
@@ -50,8 +52,8 @@ class TorchBlock(Writer):
         if isinstance(node, (Const, Present)):
             return True
         if isinstance(node, Var):
-            return node.kind == "dim"
-        if isinstance(node, Load) or (isinstance(node, Call) and not node.builtin):
+            return node.kind in ("dim", "static")
+        if isinstance(node, (Load, Fold)) or (isinstance(node, Call) and not node.builtin):
             return False
         if isinstance(node, Select) and is_static(node.condition):
             return False
@@ -78,6 +80,10 @@ class TorchBlock(Writer):
         if isinstance(node, Present):
             self.reads[node.name] = None
             return Operator("is" if node.negated else "is not", (Atom(node.name), Atom("None")))
+        if isinstance(node, (Var, Const)):
+            return Atom(node.name) if isinstance(node, Var) else self._constant(node)
+        if isinstance(node, Compare):
+            return operator(node.op, self.static(node.left), self.static(node.right))
         if isinstance(node, Logic):
             return operator(node.op, *(self.static(item) for item in node.items))
         assert isinstance(node, Unary)
@@ -107,6 +113,10 @@ class TorchBlock(Writer):
             return operator("&" if node.op == "and" else "|", *(self.value(item) for item in node.items))
         if isinstance(node, Select):
             return self._select(node)
+        if isinstance(node, Fold):
+            fold = self.folds[node.name]
+            args = [self.tensor(arg) for arg in node.args]
+            return invoke(f"{self.prefix}{node.name}", *args, fold.sources, *fold.statics)
         assert isinstance(node, Call), node
         return self._builtin(node) if node.builtin else self._function(node)
 

@@ -7,8 +7,11 @@ import itertools
 from kvcanary_gen.emit.code import Atom, Code, invoke, method, statement
 from kvcanary_gen.emit.frames import docstring
 from kvcanary_gen.emit.grid import axis_length
+from kvcanary_gen.emit.torch_checks import emit_checks, emit_launch_counters, emit_point_counters
 from kvcanary_gen.emit.torch_expr import TorchBlock, function_context
-from kvcanary_gen.expr.nodes import Const, Node, Select, Var, is_static, names_of
+from kvcanary_gen.emit.torch_fold import static_annotation
+from kvcanary_gen.emit.torch_recurrence import emit_recurrence
+from kvcanary_gen.expr.nodes import Const, Node, Select, Var, is_static, names_of, substitute
 from kvcanary_gen.expr.schedule import segment_schedule
 from kvcanary_gen.expr.simplify import simplified_function, simplified_kernel
 from kvcanary_gen.ir import (
@@ -16,8 +19,11 @@ from kvcanary_gen.ir import (
     FunctionIR,
     KernelIR,
     Program,
+    RecurrenceDomain,
+    ScalarArg,
     ScanDomain,
     SegmentDomain,
+    SourcesArg,
     StoreIR,
     TensorArg,
 )
@@ -55,38 +61,70 @@ class ReferenceEmitter:
     """Emits the body of one kernel's reference."""
 
     def __init__(self, program: Program, kernel: KernelIR) -> None:
+        self.program = program
         self.kernel = kernel = simplified_kernel(kernel)
         taken = {*kernel.tensors, *dict(kernel.lets), *kernel.dims, *(s.name for s in kernel.scalars), "segments"}
         taken |= {offsets.total for offsets in kernel.offsets}
-        self.block = TorchBlock(tensors=kernel.tensors, functions=program.functions, taken=taken)
+        taken |= {state.name for state in kernel.state} | {"rows", "step", "advances"}
+        self.block = TorchBlock(tensors=kernel.tensors, functions=program.functions, folds=program.folds, taken=taken)
 
     def emit(self) -> list[str]:
         """The function `reference`; scalars arrive as 0-d tensors, so that their arithmetic wraps."""
         kernel, domain = self.kernel, self.kernel.domain
+        emit_launch_counters(self, always=True)
         if domain.when is not None:
             self.block.write("if not bool(", self.block.value(domain.when), "):")
             self.block.text("    return")
+        emit_launch_counters(self, always=False)
         if isinstance(domain, FlatDomain):
             self._flat(domain)
         elif isinstance(domain, ScanDomain):
             self._scan(domain)
+        elif isinstance(domain, RecurrenceDomain):
+            emit_recurrence(self, domain)
         else:
             self._segments(domain)
         params = [f"    {arg.name}: torch.Tensor{' | None' if arg.optional else ''}," for arg in kernel.inputs]
-        params += [f"    {arg.name}: torch.Tensor," for arg in kernel.arguments[len(kernel.inputs) :]]
+        params += [f"    {arg.name}: {self._annotation(arg)}," for arg in kernel.arguments[len(kernel.inputs) :]]
+        words = [
+            f"    {arg.name} = {arg.name}.view(torch.int64)"
+            for arg in (*kernel.inputs, *kernel.outputs)
+            if arg.words.dtype != arg.dtype
+        ]
         sizes = [statement(f"{name} = ", axis_length(kernel, *kernel.dims[name]), 4) for name in self.block.sizes]
         doc = '    """The kernel in vectorised torch, on any device; scalars are 0-d tensors, so that they wrap."""'
-        return ["def reference(", "    *,", *params, ") -> None:", doc, *itertools.chain(*sizes), *self.block.lines]
+        return [
+            "def reference(",
+            "    *,",
+            *params,
+            ") -> None:",
+            doc,
+            *words,
+            *itertools.chain(*sizes),
+            *self.block.lines,
+        ]
+
+    def _annotation(self, arg: TensorArg | ScalarArg | SourcesArg) -> str:
+        if isinstance(arg, SourcesArg):
+            return f"Sequence[structs.{arg.struct}]"
+        static = isinstance(arg, ScalarArg) and arg.static
+        return static_annotation(self.program, arg.name) if static else "torch.Tensor"
+
+    @staticmethod
+    def renamed(node: Node, names: dict[str, str]) -> Node:
+        """`node` with variables under other names."""
+        found = {part.name: part for part in node.walk() if isinstance(part, Var) and part.name in names}
+        return substitute(node, {name: Var(part.type, names[name], part.kind) for name, part in found.items()})
 
     def _arange(self, name: str, count: Code) -> None:
         like = next(tensor.name for tensor in self.kernel.tensors.values() if not tensor.optional)
         self.block.write(f"{name} = ", invoke("torch.arange", count, device=f"{like}.device"))
 
-    def _lets(self) -> None:
+    def lets(self) -> None:
         for name, node in self.kernel.lets:
             self.block.assign(name, node)
 
-    def _store(self, store: StoreIR, unique: str) -> None:
+    def store(self, store: StoreIR, unique: str) -> None:
         self.block.reads[store.tensor] = None
         value: Code
         if isinstance(store.value, (Const, Var)):
@@ -101,35 +139,37 @@ class ReferenceEmitter:
         self.block.write("", invoke("eager.store", store.tensor, f"({places})", value, **keywords))
 
     def _flat(self, domain: FlatDomain) -> None:
-        count = self._number(domain.count)
+        count = self.number(domain.count)
         if domain.bound != domain.count:
-            count = invoke("min", count, self._number(domain.bound))
+            count = invoke("min", count, self.number(domain.bound))
         plain = _is_size(domain.count) and domain.bound == domain.count
         self._arange(domain.index, count if plain else invoke("max", count, "0"))
-        self._lets()
+        self.lets()
         for store in self.kernel.stores:
-            self._store(store, str(_is_index(store, domain.index)))
+            self.store(store, str(_is_index(store, domain.index)))
+        emit_point_counters(self, domain.index)
+        emit_checks(self, domain.index)
 
     def _segments(self, domain: SegmentDomain) -> None:
-        count, limit = self._number(domain.count), self._number(domain.limit)
+        count, limit = self.number(domain.count), self.number(domain.limit)
         self.block.reads[domain.segments] = None
         self.block.write("segments = ", invoke("eager.segments", domain.segments, count, limit))
         names = f"{domain.owner}, {domain.within}, {domain.index}"
         self.block.text(f"{names} = segments.owner, segments.within, segments.index")
-        self._lets()
+        self.lets()
         by_index = segment_schedule(domain, self.kernel.stores, self.kernel.lets) == "by_index"
         for store in self.kernel.stores:
-            self._store(store, "segments.disjoint" if by_index else "False")
+            self.store(store, "segments.disjoint" if by_index else "False")
 
-    def _number(self, node: Node) -> Code:
+    def number(self, node: Node) -> Code:
         """A count that the host knows, as a Python integer."""
         code = self.block.value(node)
         return code if self.block.is_number(node) else invoke("int", code)
 
     def _scan(self, domain: ScanDomain) -> None:
-        count = self._number(domain.count)
+        count = self.number(domain.count)
         self._arange(domain.index, count if _is_size(domain.count) else invoke("max", count, "0"))
-        self._lets()
+        self.lets()
         for offsets in self.kernel.offsets:
             name = f"{offsets.tensor.removeprefix('out_')}_ends"
             summand = method(self.block.tensor(offsets.sum), "expand_as", domain.index)
@@ -139,9 +179,9 @@ class ReferenceEmitter:
             if any(offsets.total in names_of(store.value, "total") for store in self.kernel.finals):
                 self.block.write(f"{offsets.total} = ", invoke("eager.total", name))
         for store in self.kernel.stores:
-            self._store(store, str(_is_index(store, domain.index)))
+            self.store(store, str(_is_index(store, domain.index)))
         for store in self.kernel.finals:
-            self._store(store, "True")
+            self.store(store, "True")
 
 
 def _is_size(node: Node) -> bool:
@@ -150,4 +190,5 @@ def _is_size(node: Node) -> bool:
 
 
 def _is_index(store: StoreIR, index: str) -> bool:
-    return len(store.indices) == 1 and isinstance(store.indices[0], Var) and store.indices[0].name == index
+    first, *rest = store.indices
+    return isinstance(first, Var) and first.name == index and all(isinstance(other, Const) for other in rest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, compare, invoke, method, operator
+from kvcanary_gen.emit.names import constant_name, count_name, ragged_name, source_arguments, static_name
 from kvcanary_gen.emit.proof import Facts
 from kvcanary_gen.emit.writer import Writer
 from kvcanary_gen.expr.fold import constant, folded
@@ -16,6 +17,7 @@ from kvcanary_gen.expr.nodes import (
     Call,
     Compare,
     Const,
+    Fold,
     Load,
     Logic,
     Node,
@@ -27,7 +29,7 @@ from kvcanary_gen.expr.nodes import (
     is_static,
     loads,
 )
-from kvcanary_gen.ir import AxisLength, FunctionIR, TensorArg
+from kvcanary_gen.ir import AxisLength, FoldIR, FunctionIR, TensorArg
 
 TRUE = Atom("True")
 
@@ -50,12 +52,14 @@ def pointer_name(tensor: str) -> str:
 def size_name(tensor: TensorArg, axis: int) -> str:
     """Name of the runtime argument that holds an axis length."""
     dim = tensor.shape[axis].dim
+    if tensor.record is not None and axis == len(tensor.shape) - 1:
+        return f"{tensor.name}_words"
     return dim if dim is not None else f"{tensor.name}_len" if axis == 0 else f"{tensor.name}_len_{axis}"
 
 
 def touches_memory(node: Node, functions: dict[str, FunctionIR]) -> bool:
     """Whether evaluating `node` loads anything."""
-    if any(loads(node)):
+    if any(loads(node)) or any(isinstance(part, Fold) for part in node.walk()):
         return True
     return any(
         isinstance(part, Call) and not part.builtin and bool(functions[part.function].tensors) for part in node.walk()
@@ -105,6 +109,8 @@ class Needs:
     sizes: dict[str, tuple[str, int] | None] = field(default_factory=dict)
     scalars: dict[str, None] = field(default_factory=dict)
     flags: dict[str, None] = field(default_factory=dict)
+    statics: dict[str, None] = field(default_factory=dict)
+    folds: dict[str, None] = field(default_factory=dict)
 
     def function(self, function: FunctionIR, sizes: dict[str, tuple[str, int] | None]) -> None:
         self.pointers.update(dict.fromkeys(function.tensors))
@@ -125,6 +131,7 @@ class Block(Writer):
     prefix: str = "device."
     # Names that hold one value for all lanes; sizes and scalars do anyway.
     uniform: set[str] = field(default_factory=set)
+    folds: dict[str, FoldIR] = field(default_factory=dict)
 
     # --- statements ---------------------------------------------------------------------------------------------
 
@@ -174,6 +181,10 @@ class Block(Writer):
         if isinstance(node, Present):
             self.needs.flags[node.name] = None
             return Prefix("not", Atom(flag_name(node.name))) if node.negated else Atom(flag_name(node.name))
+        if isinstance(node, (Var, Const)):
+            return self._variable(node) if isinstance(node, Var) else self._constant(node)
+        if isinstance(node, Compare):
+            return operator(node.op, self.static(node.left), self.static(node.right))
         if isinstance(node, Logic):
             return operator(node.op, *(self.static(item) for item in node.items))
         assert isinstance(node, Unary)
@@ -182,7 +193,7 @@ class Block(Writer):
     def is_uniform(self, node: Node) -> bool:
         """Whether all lanes have one value of `node`, so that its code is a scalar."""
         if isinstance(node, Var):
-            return node.kind in ("dim", "scalar", "total") or node.name in self.uniform
+            return node.kind in ("dim", "scalar", "static", "total") or node.name in self.uniform
         if isinstance(node, Call) and not node.builtin:
             function = self.functions[node.function]
             names = [name for name, _ in function.params]
@@ -222,12 +233,14 @@ class Block(Writer):
             return self._logic(node, mask)
         if isinstance(node, Select):
             return self._select(node, mask)
+        if isinstance(node, Fold):
+            return self._fold(node, mask)
         assert isinstance(node, Call), node
         return self._builtin(node, mask) if node.builtin else self._function(node, mask)
 
     def _constant(self, node: Const) -> Code:
         if node.name is not None:
-            return Atom(f"{self.prefix}{node.name}")
+            return Atom(f"{self.prefix}{constant_name(node.name)}")
         if node.type is Type.BOOL:
             return Atom("True" if node.value else "False")
         return Atom(f"0x{node.value:X}" if node.type is Type.UINT and node.value > 0xFFFF else str(node.value))
@@ -235,6 +248,9 @@ class Block(Writer):
     def _variable(self, node: Var) -> Code:
         if node.kind == "scalar":
             self.needs.scalars[node.name] = None
+        elif node.kind == "static":
+            self.needs.statics[node.name] = None
+            return Atom(static_name(node.name))
         elif node.kind == "dim":
             self.needs.sizes.setdefault(node.name, None)
         return Atom(node.name)
@@ -260,7 +276,10 @@ class Block(Writer):
             if guard == TRUE
             else invoke("tl.load", place, mask=guard, other=str(tensor.outside))
         )
-        return loaded if tensor.dtype in ("int64", "uint64") else method(loaded, "to", "tl.int64"), bool(inside)
+        code: Code = loaded if tensor.dtype in ("int64", "uint64") else method(loaded, "to", "tl.int64")
+        if node.type is Type.UINT and tensor.dtype != "uint64":
+            code = method(code, "to", "tl.uint64", bitcast="True")
+        return code, bool(inside)
 
     def address(self, tensor: TensorArg, indices: tuple[Node, ...], mask: Code) -> tuple[Code | None, list[Code]]:
         """Offset of an element (None for the first), and the bounds checks that its indices still need."""
@@ -401,6 +420,15 @@ class Block(Writer):
         args += [flag_name(name) for name in function.presence]
         return invoke(f"{self.prefix}{node.function}", *args)
 
+    def _fold(self, node: Fold, mask: Code) -> Code:
+        fold = self.folds[node.name]
+        self.needs.folds[node.name] = None
+        self.needs.statics.update(dict.fromkeys(fold.statics))
+        args: list[Code | str] = [self.typed(arg, mask) for arg in node.args]
+        args += [mask, *source_arguments(fold.sources, fold.at_most, fold.numbers)]
+        args += [count_name(fold.sources), ragged_name(fold.sources), *(static_name(name) for name in fold.statics)]
+        return invoke(f"{self.prefix}{node.name}", *args, "TILE")
+
 
 def one_bit(condition: Code) -> Code:
     """A condition on scalars, ready to be combined with blocks."""
@@ -409,8 +437,11 @@ def one_bit(condition: Code) -> Code:
 
 def conjunction(conditions: list[Code]) -> Code:
     """All of them; conditions that are plainly true vanish."""
-    real = [condition for condition in conditions if condition != TRUE]
-    return operator("&", *real) if real else TRUE
+    parts: list[Code] = []
+    for condition in conditions:
+        inner = condition.items if isinstance(condition, Operator) and condition.op == "&" else (condition,)
+        parts += [part for part in inner if part != TRUE and part not in parts]
+    return operator("&", *parts) if parts else TRUE
 
 
 def _open_bounds(facts: Facts, index: Node, axis: AxisLength) -> list[str]:

@@ -6,18 +6,23 @@ from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import WIDTH, Atom, Code, Operator, invoke, operator, statement
 from kvcanary_gen.emit.frames import docstring
+from kvcanary_gen.emit.names import count_name, ragged_name, source_arguments, static_name
 from kvcanary_gen.emit.proof import Facts
+from kvcanary_gen.emit.triton_checks import emit_checks, emit_launch_counters, emit_point_counters
 from kvcanary_gen.emit.triton_expr import TRUE, Block, conjunction, flag_name, pointer_name, size_name, takes_mask
+from kvcanary_gen.emit.triton_recurrence import emit_recurrence
 from kvcanary_gen.expr.nodes import Binary, Call, Compare, Const, Node, Select, Type, Unary, Var, is_static, substitute
 from kvcanary_gen.expr.schedule import expand_lets, segment_schedule, within_axis
 from kvcanary_gen.expr.simplify import simplified_function, simplified_kernel
 from kvcanary_gen.ir import (
     Domain,
     FlatDomain,
+    FoldIR,
     FunctionIR,
     KernelIR,
     OffsetsIR,
     Program,
+    RecurrenceDomain,
     ScanDomain,
     SegmentDomain,
     StoreIR,
@@ -39,6 +44,8 @@ class TritonKernel:
     flags: list[str]
     lanes: bool
     grid: list[str] = field(default_factory=list)
+    statics: list[str] = field(default_factory=list)
+    folds: list[FoldIR] = field(default_factory=list)
 
 
 def function_sizes(program: Program, tensors: dict[str, TensorArg]) -> dict[str, Sizes]:
@@ -96,7 +103,7 @@ def emit_function(
 
 def domain_names(domain: Domain) -> tuple[str, ...]:
     """Names that the domain gives to its points."""
-    if isinstance(domain, SegmentDomain):
+    if isinstance(domain, (SegmentDomain, RecurrenceDomain)):
         return (domain.owner, domain.within, domain.index)
     return (domain.index,)
 
@@ -121,21 +128,31 @@ class KernelEmitter:
         self.kernel = kernel = simplified_kernel(kernel)
         facts = Facts(program.functions, {})
         taken = {name for name, _ in kernel.lets} | {o.total for o in kernel.offsets} | set(kernel.dims)
+        taken |= {state.name for state in kernel.state}
         taken |= {scalar.name for scalar in kernel.scalars} | {"mask", "BLOCK", "SCAN", "lanes"}
         taken |= set(domain_names(kernel.domain))
         self.block = Block(
-            tensors=kernel.tensors, functions=program.functions, function_sizes=sizes, facts=facts, taken=taken
+            tensors=kernel.tensors,
+            functions=program.functions,
+            function_sizes=sizes,
+            facts=facts,
+            taken=taken,
+            folds=program.folds,
         )
 
     def emit(self) -> TritonKernel:
         domain = self.kernel.domain
         block = self.block
+        emit_launch_counters(self, always=True)
         if domain.when is not None:
             self._when(domain.when)
+        emit_launch_counters(self, always=False)
         if isinstance(domain, FlatDomain):
             self._flat(domain)
         elif isinstance(domain, ScanDomain):
             self._scan(domain)
+        elif isinstance(domain, RecurrenceDomain):
+            emit_recurrence(self, domain)
         else:
             self._segments(domain)
         kernel = self.kernel
@@ -145,9 +162,22 @@ class KernelEmitter:
         sizes = {name: kernel.dims.get(name) or sizes[name] for name in block.needs.sizes}
         scalars = [s.name for s in kernel.scalars if s.name in block.needs.scalars]
         flags = [t.name for t in kernel.inputs if t.name in block.needs.flags]
-        lanes = isinstance(domain, SegmentDomain) and self._schedule(domain) == "by_segment"
+        lanes = isinstance(domain, RecurrenceDomain)
+        lanes = lanes or (isinstance(domain, SegmentDomain) and self._schedule(domain) == "by_segment")
+        self.statics = [s.name for s in kernel.scalars if s.name in block.needs.statics]
+        self.folds = [fold for name, fold in self.program.folds.items() if name in block.needs.folds]
         lines = [*self._head(pointers, sizes, scalars, flags, lanes), *self._widen(sizes, scalars, lanes), *block.lines]
-        return TritonKernel(f"_{kernel.name}_kernel", lines, pointers, sizes, scalars, flags, lanes)
+        return TritonKernel(
+            f"_{kernel.name}_kernel",
+            lines,
+            pointers,
+            sizes,
+            scalars,
+            flags,
+            lanes,
+            statics=self.statics,
+            folds=self.folds,
+        )
 
     def _schedule(self, domain: SegmentDomain) -> str | None:
         return segment_schedule(domain, self.kernel.stores, self.kernel.lets)
@@ -162,11 +192,25 @@ class KernelEmitter:
         for title, args in (("inputs", kernel.inputs), ("outputs", kernel.outputs)):
             shown = [_pointer_lines(a) for a in args if a.name in pointers]
             groups.append((title, [line for lines in shown for line in lines]))
+        listed = {fold.sources: fold for fold in self.folds}
+        for sources, fold in listed.items():
+            names = source_arguments(sources, fold.at_most, fold.numbers)
+            groups.append(
+                (
+                    sources.replace("_", " "),
+                    [f"{name}," if "_ptr_" in name else f"{name}: tl.int64," for name in names],
+                )
+            )
         numbers = [f"{name}: tl.int64," for name in (*sizes, *scalars)]
         if lanes:
             numbers.append("lanes: tl.int64,  # programs for each segment")
         groups.append(("sizes and scalars", numbers))
-        constants = [f"{flag_name(name)}: tl.constexpr," for name in flags] + ["BLOCK: tl.constexpr,"]
+        constants = [f"{flag_name(name)}: tl.constexpr," for name in flags]
+        constants += [f"{static_name(name)}: tl.constexpr," for name in self.statics]
+        for sources in listed:
+            constants += [f"{name}: tl.constexpr," for name in (count_name(sources), ragged_name(sources))]
+        constants += ["TILE: tl.constexpr,"] if listed else []
+        constants.append("BLOCK: tl.constexpr,")
         if isinstance(kernel.domain, SegmentDomain):
             constants.append("SCAN: tl.constexpr,")
         groups.append(("constants", constants))
@@ -194,18 +238,18 @@ class KernelEmitter:
         self.block.write("if ", self.block.value(negated, TRUE), ":")
         self.block.text("    return")
 
-    def _bounded(self, index: str, count: Node) -> None:
+    def bounded(self, index: str, count: Node) -> None:
         """Records that the domain's index is below `count`."""
         variable = Var(Type.INT, index, "index")
         parts = count.args if isinstance(count, Call) and count.builtin and count.function == "min" else (count,)
         for part in parts:
             self.block.facts = self.block.facts.with_less(variable, part)
 
-    def _lets(self, mask: Code) -> None:
+    def lets(self, mask: Code) -> None:
         for name, node in self.kernel.lets:
             self.block.let(name, node, mask)
 
-    def _store(self, store: StoreIR, mask: Code) -> None:
+    def store(self, store: StoreIR, mask: Code) -> None:
         block, tensor = self.block, self.kernel.tensors[store.tensor]
         if any(isinstance(part, Call) for part in store.value.walk()) or not isinstance(store.value, (Const, Var)):
             # A store spreads a scalar by itself.
@@ -229,10 +273,12 @@ class KernelEmitter:
         end = block.named(count, TRUE, "count")
         block.text(f"{domain.index} = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
         block.write("mask = ", Operator("<", (Atom(domain.index), end)))
-        self._bounded(domain.index, count)
-        self._lets(Atom("mask"))
+        self.bounded(domain.index, count)
+        self.lets(Atom("mask"))
         for store in self.kernel.stores:
-            self._store(store, Atom("mask"))
+            self.store(store, Atom("mask"))
+        emit_point_counters(self, Atom("mask"))
+        emit_checks(self, Atom("mask"))
 
     # --- segments -----------------------------------------------------------------------------------------------
 
@@ -241,8 +287,8 @@ class KernelEmitter:
         block.needs.pointers[domain.segments] = None
         count = self._segment_count(domain)
         limit = block.named(domain.limit, TRUE, "limit")
-        self._bounded(domain.owner, domain.count)
-        self._bounded(domain.index, domain.limit)
+        self.bounded(domain.owner, domain.count)
+        self.bounded(domain.index, domain.limit)
         if self._schedule(domain) == "by_index":
             self._by_index(domain, count, limit)
         else:
@@ -268,9 +314,9 @@ class KernelEmitter:
         block.write(f"{domain.owner}, {first}, {found} = ", search)
         block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), limit))))
         block.text(f"{domain.within} = {domain.index} - {first}")
-        self._lets(Atom("mask"))
+        self.lets(Atom("mask"))
         for store in self.kernel.stores:
-            self._store(store, Atom("mask"))
+            self.store(store, Atom("mask"))
 
     def _by_segment(self, domain: SegmentDomain, count: Code, limit: Code) -> None:
         block = self.block
@@ -289,11 +335,11 @@ class KernelEmitter:
         block.text(f"{domain.within} = {start} + tl.arange(0, BLOCK)")
         block.text(f"{domain.index} = {first} + {domain.within}")
         block.text(f"mask = {domain.index} < {end}")
-        self._lets(Atom("mask"))
+        self.lets(Atom("mask"))
         for store, overwritten in zip(self.kernel.stores, reach, strict=True):
             kept = block.fresh("kept")
             block.text(f"{kept} = mask & ({domain.within} >= {overwritten})")
-            self._store(store, Atom(kept))
+            self.store(store, Atom(kept))
         block.text(f"{start} += lanes * BLOCK")
         block.indent -= 4
 
@@ -305,7 +351,7 @@ class KernelEmitter:
         places = [expand_lets(i, self.kernel.lets) for a, i in enumerate(store.indices) if a != axis]
         before = block.facts
         scalar = Var(Type.INT, segment, "index")
-        self._bounded(segment, domain.count)
+        self.bounded(segment, domain.count)
         block.uniform.add(segment)
         own = [block.named(substitute(place, {domain.owner: scalar}), TRUE, "place") for place in places]
         block.facts = before
@@ -320,7 +366,7 @@ class KernelEmitter:
         bounds = invoke("lang.segment_bounds", later, mask, pointer_name(domain.segments), limit)
         block.write(f"{first}, {end} = ", bounds)
         variable = Var(Type.INT, later, "index")
-        self._bounded(later, domain.count)
+        self.bounded(later, domain.count)
         same: list[Code] = [Atom(mask)]
         for place, mine in zip(places, own, strict=True):
             other = block.value(substitute(place, {domain.owner: variable}), Atom(mask))
@@ -346,18 +392,18 @@ class KernelEmitter:
         block.indent += 4
         block.text(f"{domain.index} = {start} + tl.arange(0, BLOCK)")
         block.write("mask = ", Operator("<", (Atom(domain.index), count)))
-        self._bounded(domain.index, domain.count)
-        self._lets(Atom("mask"))
+        self.bounded(domain.index, domain.count)
+        self.lets(Atom("mask"))
         for offsets in self.kernel.offsets:
             self._running_sum(domain, offsets)
         for store in self.kernel.stores:
-            self._store(store, Atom("mask"))
+            self.store(store, Atom("mask"))
         block.text(f"{start} += BLOCK")
         block.indent -= 4
         for offsets in self.kernel.offsets:
             self._edges(offsets, count)
         for store in self.kernel.finals:
-            self._store(store, TRUE)
+            self.store(store, TRUE)
 
     def _length(self, tensor: str) -> str:
         name = f"{tensor}_len"

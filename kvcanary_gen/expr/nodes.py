@@ -18,7 +18,7 @@ class Type(str, Enum):
     BOOL = "bool"
 
 
-VarKind = Literal["index", "let", "param", "scalar", "dim", "total"]
+VarKind = Literal["index", "let", "param", "scalar", "static", "dim", "total"]
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,35 @@ class Call(Node):
         return self.args
 
 
+@dataclass(frozen=True)
+class Fold(Node):
+    """The value of a fold over the bytes of real-KV sources."""
+
+    name: str
+    args: tuple[Node, ...]
+
+    def children(self) -> tuple[Node, ...]:
+        return self.args
+
+
 def is_static(node: Node) -> bool:
-    """Whether a condition is made of presence tests alone, so that it is known before launch."""
+    """Whether a condition is made of presence tests and static scalars alone, so that it is known before launch."""
     if isinstance(node, Present):
         return True
+    if isinstance(node, Var):
+        return node.kind == "static" and node.type is Type.BOOL
+    if isinstance(node, Compare):
+        sides = (node.left, node.right)
+        return any(_is_static_number(side) for side in sides) and all(
+            isinstance(side, Const) or _is_static_number(side) for side in sides
+        )
     if isinstance(node, Logic):
         return all(is_static(item) for item in node.items)
     return isinstance(node, Unary) and node.op == "not" and is_static(node.operand)
+
+
+def _is_static_number(node: Node) -> bool:
+    return isinstance(node, Var) and node.kind == "static"
 
 
 def loads(node: Node) -> Iterator[Load]:
@@ -174,7 +196,7 @@ def mapped(node: Node, change: Callable[[Node], Node]) -> Node:
         return Select(node.type, change(node.condition), change(node.then), change(node.other))
     if isinstance(node, Load):
         return replace(node, indices=tuple(map(change, node.indices)))
-    if isinstance(node, Call):
+    if isinstance(node, (Call, Fold)):
         return replace(node, args=tuple(map(change, node.args)))
     return node
 

@@ -81,7 +81,7 @@ class OperatorChecker(Checker):
         if left.type is not Type.INT:
             self.fail(at, "KVG-022", f"'{op}' is for int64")
         value = constant(right)
-        scalar = isinstance(right, Var) and right.kind == "scalar" and right.name in self.scope.positive
+        scalar = isinstance(right, Var) and right.kind in ("scalar", "param") and right.name in self.scope.positive
         if not scalar and (value is None or value <= 0):
             self.fail(node.right, "KVG-026", "the divisor is not known to be positive")
 

@@ -6,14 +6,14 @@ import ast
 
 from kvcanary_gen.diagnostics import Diagnostics
 from kvcanary_gen.expr.checker import each
-from kvcanary_gen.expr.nodes import Call, Length, Node, Type
-from kvcanary_gen.expr.operators import OperatorChecker
+from kvcanary_gen.expr.nodes import Call, Fold, Length, Node, Type
+from kvcanary_gen.expr.records import RecordChecker
 from kvcanary_gen.expr.scope import BUILTINS, Scope
 from kvcanary_gen.expr.syntax import Failed
 from kvcanary_gen.located import LocatedStr
 
 
-class _Checker(OperatorChecker):
+class _Checker(RecordChecker):
     """Types any expression; these are the calls."""
 
     def _visit_Call(self, node: ast.Call) -> Node:
@@ -50,6 +50,8 @@ class _Checker(OperatorChecker):
         self._count_args(node, name, len(info.params), len(info.params))
         pairs = list(zip(node.args, info.params, strict=True))
         args = each(pairs, lambda pair: self.of_type(pair[0], pair[1], f"argument of {name}"))
+        if info.fold:
+            return Fold(info.returns, name, tuple(args))
         return Call(info.returns, name, tuple(args), builtin=False)
 
     def _builtin(self, node: ast.Call, name: str) -> Node:
@@ -80,14 +82,16 @@ def parse_expr(text: LocatedStr, scope: Scope, want: Type | None, out: Diagnosti
         return None
 
 
-def parse_target(text: LocatedStr, scope: Scope, out: Diagnostics) -> tuple[str, tuple[Node, ...]] | None:
-    """Parses a store target `name[index, ...]`."""
+def parse_target(text: LocatedStr, scope: Scope, out: Diagnostics) -> tuple[str, tuple[Node, ...], Type] | None:
+    """Parses a store target, `name[index, ...]` or `name[index].field`, and says what type its values have."""
     checker = _Checker(text, scope, out)
     try:
         tree = checker.text.parse()
+        if isinstance(tree, ast.Attribute) and isinstance(tree.value, ast.Subscript):
+            return checker.record_field(tree, tree.value)
         if not isinstance(tree, ast.Subscript):
             checker.fail(tree, "KVG-021", "a store goes to an element, as in name[index]")
         name, indices = checker.element(tree)
-        return name, tuple(indices)
+        return name, tuple(indices), Type.INT
     except Failed:
         return None

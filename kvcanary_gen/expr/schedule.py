@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from kvcanary_gen.expr.nodes import Node, Var, substitute
-from kvcanary_gen.ir import SegmentDomain, StoreIR
+from kvcanary_gen.ir import KernelIR, SegmentDomain, StoreIR
 
 SegmentSchedule = Literal["by_index", "by_segment"]
 
@@ -57,6 +57,19 @@ def index_names(node: Node, lets: Iterable[tuple[str, Node]]) -> set[str]:
     for name, value in lets:
         known[name] = names(value)
     return names(node)
+
+
+def chain_lets(kernel: KernelIR) -> list[tuple[str, Node]]:
+    """The lets that the next state depends on."""
+    wanted = {p.name for s in kernel.state for p in s.next.walk() if isinstance(p, Var)}
+    if kernel.advances is not None:
+        wanted |= {part.name for part in kernel.advances.walk() if isinstance(part, Var)}
+    kept: list[tuple[str, Node]] = []
+    for name, node in reversed(kernel.lets):
+        if name in wanted:
+            wanted |= {part.name for part in node.walk() if isinstance(part, Var)}
+            kept.insert(0, (name, node))
+    return kept
 
 
 def _is(node: Node, name: str) -> bool:

@@ -19,6 +19,8 @@ class TensorInfo:
     type: Type
     rank: int
     optional: bool
+    # Of a tensor of records: field name to type and the name of its index constant.
+    fields: dict[str, tuple[Type, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class FunctionInfo:
 
     params: tuple[Type, ...]
     returns: Type
+    fold: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class Scope:
     noted: set[str] = field(default_factory=set)
     broken: frozenset[str] = frozenset()
     host: bool = False
+    # Members of enums as 'Enum.MEMBER', with their numbers or bits.
+    members: dict[str, int] = field(default_factory=dict)
+    # Names of records: alias to field to the variable that holds it.
+    records: dict[str, dict[str, tuple[Type, str]]] = field(default_factory=dict)
 
     def with_variable(self, name: str, type_: Type, kind: VarKind) -> Scope:
         return replace(self, variables={**self.variables, name: (type_, kind)})

@@ -9,6 +9,7 @@ from kvcanary_gen.expr.nodes import (
     Call,
     Compare,
     Const,
+    Fold,
     Load,
     Logic,
     Node,
@@ -24,10 +25,13 @@ from kvcanary_gen.ir import (
     KernelIR,
     OperationIR,
     Program,
+    RecurrenceDomain,
     ScanDomain,
     SegmentDomain,
     StoreIR,
 )
+from kvcanary_gen.oracle.byte_sources import run_fold
+from kvcanary_gen.oracle.reports import count_launch, count_point, report_point, run_recurrence
 from kvcanary_gen.oracle.values import Array, Value, Values, wrap
 
 INT64_MAX = (1 << 63) - 1
@@ -59,7 +63,9 @@ class Machine:
 
     def __init__(self, program: Program, kernel: KernelIR, args: Values) -> None:
         self.functions = program.functions
+        self.folds = program.folds
         self.tensors = kernel.tensors
+        self.records = {name: arg.record for name, arg in kernel.tensors.items() if arg.record is not None}
         self.args = args
         self.dims: dict[str, int] = {}
         for name, (tensor, axis) in kernel.dims.items():
@@ -96,12 +102,14 @@ class Machine:
             return self._call(node, env)
         if isinstance(node, Present):
             return int((self.args[node.name] is None) == node.negated)
+        if isinstance(node, Fold):
+            return run_fold(self, self.folds[node.name], [self.eval(arg, env) for arg in node.args])
         raise TypeError(f"no meaning for {type(node).__name__}")
 
     def _variable(self, node: Var, env: dict[str, int]) -> int:
         if node.kind == "dim":
             return self.dims[node.name]
-        if node.kind == "scalar":
+        if node.kind in ("scalar", "static"):
             value = self.args[node.name]
             assert isinstance(value, int)
             return value
@@ -109,7 +117,11 @@ class Machine:
 
     def _load(self, node: Load, env: dict[str, int]) -> int:
         array = self.array(node.tensor)
-        flat = array.index(tuple(self.eval(index, env) for index in node.indices))
+        places = tuple(self.eval(index, env) for index in node.indices)
+        if node.tensor in self.records:
+            word = array.load_word(places)
+            return self.tensors[node.tensor].outside if word is None else wrap(word, node.type.value)
+        flat = array.index(places)
         return self.tensors[node.tensor].outside if flat is None else array.data[flat]
 
     def _unary(self, node: Unary, env: dict[str, int]) -> int:
@@ -149,16 +161,27 @@ def run_kernel(program: Program, kernel: KernelIR, args: Values) -> None:
     """Runs `kernel`; outputs among `args` change in place."""
     machine = Machine(program, kernel, args)
     domain = kernel.domain
+    count_launch(machine, kernel, always=True)
     if domain.when is not None and not machine.eval(domain.when, {}):
         return
+    count_launch(machine, kernel, always=False)
     if isinstance(domain, ScanDomain):
         _run_scan(machine, kernel, domain)
+        return
+    if isinstance(domain, RecurrenceDomain):
+        run_recurrence(machine, kernel, domain)
         return
     for env in _points(machine, domain):
         for name, node in kernel.lets:
             env[name] = machine.eval(node, env)
-        for store in kernel.stores:
-            _store(machine, store, env)
+        run_stores(machine, kernel, env)
+        count_point(machine, kernel, env)
+        report_point(machine, kernel, env)
+
+
+def run_stores(machine: Machine, kernel: KernelIR, env: dict[str, int]) -> None:
+    for store in kernel.stores:
+        _store(machine, store, env)
 
 
 def _points(machine: Machine, domain: FlatDomain | SegmentDomain) -> Iterator[dict[str, int]]:
@@ -174,7 +197,11 @@ def _points(machine: Machine, domain: FlatDomain | SegmentDomain) -> Iterator[di
 
 def _store(machine: Machine, store: StoreIR, env: dict[str, int]) -> None:
     places = tuple(machine.eval(index, env) for index in store.indices)
-    machine.array(store.tensor).store(places, machine.eval(store.value, env))
+    array, value = machine.array(store.tensor), machine.eval(store.value, env)
+    if store.tensor in machine.records:
+        array.store_word(places, value)
+    else:
+        array.store(places, value)
 
 
 def _run_scan(machine: Machine, kernel: KernelIR, domain: ScanDomain) -> None:

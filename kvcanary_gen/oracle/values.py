@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 _BITS = {"int32": 32, "int64": 64, "uint64": 64, "uint8": 8}
 _SIGNED = {"int32": True, "int64": True, "uint64": False, "uint8": False}
@@ -50,6 +51,30 @@ class Array:
         if flat is not None:
             self.data[flat] = wrap(value, self.dtype)
 
+    def _first_byte(self, places: tuple[int, ...]) -> int | None:
+        """Flat place where a word of a row of bytes begins."""
+        *outer, word = places
+        if not 0 <= word < self.shape[-1] // 8:
+            return None
+        return self.index((*outer, 8 * word))
 
-Value = Array | int | None
+    def load_word(self, places: tuple[int, ...]) -> int | None:
+        """An 8-byte word of a record, unsigned; None where it lies outside."""
+        if self.dtype != "uint8":
+            flat = self.index(places)
+            return None if flat is None else wrap(self.data[flat], "uint64")
+        first = self._first_byte(places)
+        return None if first is None else sum(self.data[first + k] << (8 * k) for k in range(8))
+
+    def store_word(self, places: tuple[int, ...], value: int) -> None:
+        """Stores an 8-byte word of a record; a place outside is dropped."""
+        if self.dtype != "uint8":
+            self.store(places, value)
+            return
+        first = self._first_byte(places)
+        if first is not None:
+            self.data[first : first + 8] = wrap(value, "uint64").to_bytes(8, "little")
+
+
+Value = Array | int | None | list[Any]
 Values = dict[str, Value]

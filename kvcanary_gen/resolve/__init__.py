@@ -9,6 +9,7 @@ from kvcanary_gen.ir import Program
 from kvcanary_gen.load import Document, load_document
 from kvcanary_gen.resolve.context import Context
 from kvcanary_gen.resolve.data import check_constants, resolve_arguments, resolve_structs
+from kvcanary_gen.resolve.folds import resolve_folds
 from kvcanary_gen.resolve.functions import resolve_functions
 from kvcanary_gen.resolve.invariants import resolve_invariants
 from kvcanary_gen.resolve.kernels import resolve_kernels
@@ -32,7 +33,8 @@ def resolve_document(document: Document) -> Program:
     structs = resolve_structs(context)
     arguments = resolve_arguments(context, structs)
     functions = resolve_functions(context, arguments)
-    kernels = resolve_kernels(context, arguments, functions)
+    folds = resolve_folds(context, arguments, structs)
+    kernels = resolve_kernels(context, arguments, functions, folds)
     operations = resolve_operations(context, arguments, structs, kernels)
     invariants = resolve_invariants(context, kernels, operations)
     _check_kernels(context)
@@ -47,6 +49,7 @@ def resolve_document(document: Document) -> Program:
         structs=structs,
         dim_docs={name: str(doc) for name, doc in document.section("dims").items()},
         functions=functions,
+        folds=folds,
         kernels=kernels,
         operations=operations,
         invariants=invariants,

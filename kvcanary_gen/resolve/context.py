@@ -12,11 +12,12 @@ from kvcanary_gen.expr.fold import constant
 from kvcanary_gen.expr.nodes import Type
 from kvcanary_gen.expr.parse import parse_expr
 from kvcanary_gen.expr.scope import Scope, Variables
-from kvcanary_gen.ir import STORAGE_TYPES, AxisLength, OffsetValues, ScalarArg, TensorArg, ValueRange
+from kvcanary_gen.ir import STORAGE_TYPES, AxisLength, OffsetValues, ScalarArg, SourcesArg, TensorArg, ValueRange
 from kvcanary_gen.load import Document
 from kvcanary_gen.located import LocatedStr
+from kvcanary_gen.resolve.records import layout_constants
 
-Arguments = dict[str, TensorArg | ScalarArg]
+Arguments = dict[str, TensorArg | ScalarArg | SourcesArg]
 
 _TYPE_TEXT = re.compile(r"(\w+)\s*(?:\[(.*)\])?\Z", re.DOTALL)
 _OFFSETS_TEXT = re.compile(r"offsets of (.+) up to (.+)\Z", re.DOTALL)
@@ -32,7 +33,8 @@ class Context:
 
     @cached_property
     def constants(self) -> dict[str, tuple[Type, int]]:
-        return {name: (Type(c.type), int(c.value)) for name, c in self.document.section("constants").items()}
+        declared = {name: (Type(c.type), int(c.value)) for name, c in self.document.section("constants").items()}
+        return {**layout_constants(self.document), **declared}
 
     @cached_property
     def tensors(self) -> frozenset[str]:

@@ -8,10 +8,21 @@ from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.expr.constants import STORAGE_RANGES
 from kvcanary_gen.expr.nodes import Type
 from kvcanary_gen.expr.scope import Scope, Variables
-from kvcanary_gen.ir import AxisLength, OffsetValues, ScalarArg, StructFieldIR, StructIR, TensorArg, ValueRange
+from kvcanary_gen.ir import (
+    AxisLength,
+    OffsetValues,
+    ScalarArg,
+    SourcesArg,
+    StructFieldIR,
+    StructIR,
+    StructValueIR,
+    TensorArg,
+    ValueRange,
+)
 from kvcanary_gen.located import LocatedStr
 from kvcanary_gen.resolve.context import Arguments, Context, size_names
 from kvcanary_gen.resolve.names import check_attribute, check_name
+from kvcanary_gen.resolve.struct_values import is_value_type, resolve_value
 from kvcanary_gen.schema.data import Argument, Struct
 
 Values = ValueRange | OffsetValues | None
@@ -33,7 +44,17 @@ def check_constants(context: Context) -> None:
 def resolve_structs(context: Context) -> dict[str, StructIR]:
     found: dict[str, StructIR] = {}
     for name, struct in context.document.section("structs").items():
-        fields = [f for f in (_field(context, name, struct, field) for field in struct.fields) if f is not None]
+        plain = [field for field, info in struct.fields.items() if not is_value_type(context, str(info.type))]
+        fields = [f for f in (_field(context, name, struct, field) for field in plain) if f is not None]
+        others = [resolve_value(context, name, struct, field) for field in struct.fields if field not in plain]
+        values, order = tuple(value for value in others if value is not None), tuple(struct.fields)
+        if struct.capacity is None:
+            if len(fields) + len(values) == len(struct.fields):
+                found[name] = StructIR(name, struct.doc, struct.contract, "", tuple(fields), values, order)
+            continue
+        for value in values:
+            place = context.document.mark("structs", name, "fields", value.name)
+            context.out.add(place, "KVG-030", f"'{value.name}' must be a tensor; {name} is allocated by its capacity")
         mark = context.document.mark("structs", name, "capacity")
         check_name(context, struct.capacity, mark)
         if struct.capacity in context.constants:
@@ -42,7 +63,7 @@ def resolve_structs(context: Context) -> dict[str, StructIR]:
             continue
         if not any(axis.dim == struct.capacity for field in fields for axis in field.shape):
             context.out.add(mark, "KVG-031", f"no field of {name} is {struct.capacity} elements long")
-        found[name] = StructIR(name, struct.doc, struct.contract, struct.capacity, tuple(fields))
+        found[name] = StructIR(name, struct.doc, struct.contract, struct.capacity, tuple(fields), (), order)
     return found
 
 
@@ -60,12 +81,32 @@ def _field(context: Context, name: str, struct: Struct, field: str) -> StructFie
         return None
     if declared.init is not None:
         check_fits(context, declared.init, dtype, document.mark("structs", name, "fields", field, "init"))
-    shape = [axis for axis in (context.axis(axis, {struct.capacity}) for axis in axes) if axis is not None]
-    if any(axis.at_least for axis in shape):
+    dims = {struct.capacity} if struct.capacity is not None else size_names(axes, context.constants)
+    shape = [axis for axis in (context.axis(axis, dims) for axis in axes) if axis is not None]
+    allocated = struct.capacity is not None
+    if allocated and any(axis.at_least for axis in shape):
         context.out.add(mark, "KVG-030", f"field '{field}' must have exact lengths")
-    if len(shape) < len(axes) or any(axis.at_least for axis in shape):
+    if len(shape) < len(axes) or (allocated and any(axis.at_least for axis in shape)):
         return None
-    return StructFieldIR(field, dtype, tuple(shape), declared.doc, declared.init)
+    if declared.record is not None and not check_record(context, mark, field, declared.record, dtype, shape):
+        return None
+    return StructFieldIR(field, dtype, tuple(shape), declared.doc, declared.init, declared.record)
+
+
+def check_record(context: Context, mark: Mark, name: str, record: str, dtype: str, shape: list[AxisLength]) -> bool:
+    """A tensor of records has rows of int64 words, or of bytes, and the last axis says of how many."""
+    layouts = context.document.section("layouts")
+    if record not in layouts:
+        context.unknown(mark, "layout", record, list(layouts))
+        return False
+    unit = {"int64": "NUM_FIELDS", "uint8": "BYTES"}.get(dtype)
+    last = shape[-1].length if shape else None
+    if unit is None or len(shape) < 2 or getattr(last, "name", None) != f"{record.upper()}_{unit}":
+        upper = record.upper()
+        message = f"'{name}' must end in an axis {upper}_NUM_FIELDS of int64, or {upper}_BYTES of uint8"
+        context.out.add(mark, "KVG-044", message)
+        return False
+    return True
 
 
 def resolve_arguments(context: Context, structs: dict[str, StructIR]) -> Arguments:
@@ -73,7 +114,8 @@ def resolve_arguments(context: Context, structs: dict[str, StructIR]) -> Argumen
     declared: dict[str, Argument] = context.document.section("arguments")
     splits = {name: _split(context, name, argument) for name, argument in declared.items()}
     texts = [axis for split in splits.values() if split is not None for axis in split[1] or []]
-    dims = size_names(texts, context.document.names("constants")) | {struct.capacity for struct in structs.values()}
+    dims = size_names(texts, context.constants) | {struct.capacity for struct in structs.values() if struct.capacity}
+    dims |= {axis.dim for struct in structs.values() for f in struct.fields for axis in f.shape if axis.dim is not None}
     scope = _values_scope(context, declared, dims)
     found: Arguments = {}
     for name, argument in declared.items():
@@ -87,9 +129,13 @@ Split = tuple[str, list[LocatedStr] | None] | None
 
 
 def _split(context: Context, name: str, argument: Argument) -> Split:
-    if argument.type is None:
+    if argument.type is None or _is_static_type(context, argument.type):
         return None
     return context.split_type(context.located(argument.type, context.document.mark("arguments", name, "type")))
+
+
+def _is_static_type(context: Context, type_: str) -> bool:
+    return type_ == "bool" or type_ in context.document.section("enums")
 
 
 def _values_scope(context: Context, declared: dict[str, Argument], dims: set[str]) -> Scope:
@@ -116,7 +162,9 @@ class _Argument:
     def _fail(self, mark: Mark, rule: str, message: str) -> None:
         self.context.out.add(mark, rule, message)
 
-    def resolve(self, split: Split, structs: dict[str, StructIR], dims: set[str]) -> TensorArg | ScalarArg | None:
+    def resolve(
+        self, split: Split, structs: dict[str, StructIR], dims: set[str]
+    ) -> TensorArg | ScalarArg | SourcesArg | None:
         argument = self.argument
         if (argument.type is None) == (argument.field is None):
             self._fail(self._mark(), "KVG-013", f"'{self.name}' must have either `type` or `field`")
@@ -125,7 +173,7 @@ class _Argument:
         if argument.values is not None:
             text = self.context.located(argument.values, self._mark("values"))
             values = self.context.values(text, self.scope)
-            if found is not None and values is not None:
+            if found is not None and values is not None and not isinstance(found, SourcesArg):
                 found = self._with_values(found, values)
         if isinstance(found, TensorArg):
             check_fits(self.context, argument.outside, found.dtype, self._mark("outside"))
@@ -135,6 +183,9 @@ class _Argument:
         argument = self.argument
         if argument.doc is None:
             self._fail(self._mark(), "KVG-013", f"'{self.name}' must have a `doc`")
+        if argument.type is not None and _is_static_type(self.context, argument.type):
+            enum = None if argument.type == "bool" else str(argument.type)
+            return ScalarArg(self.name, Type.BOOL if enum is None else Type.INT, argument.doc or "", enum=enum)
         if split is None:
             return None
         dtype, axes = split
@@ -147,9 +198,14 @@ class _Argument:
         shape: list[AxisLength] = [a for a in (self.context.axis(axis, dims) for axis in axes) if a is not None]
         if len(shape) < len(axes):
             return None
-        return TensorArg(self.name, dtype, tuple(shape), argument.doc or "", argument.optional, argument.outside)
+        record = argument.record
+        if record is not None and not check_record(self.context, self._mark("type"), self.name, record, dtype, shape):
+            return None
+        return TensorArg(
+            self.name, dtype, tuple(shape), argument.doc or "", argument.optional, argument.outside, record=record
+        )
 
-    def _of_field(self, structs: dict[str, StructIR]) -> TensorArg | None:
+    def _of_field(self, structs: dict[str, StructIR]) -> TensorArg | ScalarArg | SourcesArg | None:
         mark = self._mark("field")
         struct_name, _, field_name = str(self.argument.field).partition(".")
         struct = structs.get(struct_name)
@@ -157,13 +213,16 @@ class _Argument:
             if struct_name not in self.context.failed("structs", structs):
                 self.context.unknown(mark, "struct", struct_name, structs)
             return None
+        value = next((v for v in struct.values if v.name == field_name), None)
+        if value is not None:
+            return value_argument(self.name, self.argument.doc or value.doc, struct_name, value)
         field = next((f for f in struct.fields if f.name == field_name), None)
         if field is None:
-            self.context.unknown(mark, f"field of {struct_name}", field_name, [f.name for f in struct.fields])
+            self.context.unknown(mark, f"field of {struct_name}", field_name, struct.order)
             return None
         doc, optional, outside = self.argument.doc or field.doc, self.argument.optional, self.argument.outside
         place = (struct_name, field_name)
-        return TensorArg(self.name, field.dtype, field.shape, doc, optional, outside, field=place)
+        return TensorArg(self.name, field.dtype, field.shape, doc, optional, outside, field=place, record=field.record)
 
     def _with_values(self, found: TensorArg | ScalarArg, values: ValueRange | OffsetValues) -> TensorArg | ScalarArg:
         if isinstance(found, ScalarArg):
@@ -173,3 +232,12 @@ class _Argument:
             return replace(found, values=values)
         self._fail(self._mark("values"), "KVG-061", f"'{self.name}' holds no offsets, as it is no 1-D int64 tensor")
         return found
+
+
+def value_argument(name: str, doc: str, struct: str, value: StructValueIR) -> ScalarArg | SourcesArg:
+    """A kernel argument that a struct supplies and that is no plain tensor."""
+    place = (struct, value.name)
+    if value.kind == "list":
+        return SourcesArg(name, value.of, value.at_most or 0, doc, place)
+    type_ = Type.BOOL if value.kind == "bool" else Type.INT
+    return ScalarArg(name, type_, doc, field=place, enum=value.of or None)

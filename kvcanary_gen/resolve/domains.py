@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kvcanary_gen.expr.nodes import Call, Load, Node, Type
 from kvcanary_gen.expr.scope import Scope
-from kvcanary_gen.ir import Domain, FlatDomain, ScanDomain, SegmentDomain, TensorArg
+from kvcanary_gen.ir import Domain, FlatDomain, RecurrenceDomain, ScanDomain, SegmentDomain, TensorArg
 from kvcanary_gen.resolve.kernel_reader import KernelReader
 from kvcanary_gen.resolve.lets import LetReader
 
@@ -27,6 +27,7 @@ def resolve_domain(reader: KernelReader, names: LetReader) -> Domain | None:
     when = reader.expr(given.when, scope, Type.BOOL, "`when`", "domain", "when")
     count = reader.expr(given.count, scope, Type.INT, "`count`", "domain", "count")
     limit = reader.expr(given.limit, scope, Type.INT, "`limit`", "domain", "limit")
+    bound = reader.expr(given.bound, scope, Type.INT, "`bound`", "domain", "bound")
     for key in _VARIABLES:
         variable = getattr(given, key)
         if variable is not None:
@@ -34,7 +35,9 @@ def resolve_domain(reader: KernelReader, names: LetReader) -> Domain | None:
             names.scope = names.scope.with_variable(variable, Type.INT, "index")
     if kind is None or count is None or (given.limit is not None and limit is None):
         return None
-    if not _host_knows(reader, kind, count, limit):
+    if given.bound is not None and bound is None:
+        return None
+    if not _host_knows(reader, kind, bound or count, limit):
         return None
     if kind == "scan":
         return ScanDomain(str(given.scan), count, when)
@@ -43,6 +46,9 @@ def resolve_domain(reader: KernelReader, names: LetReader) -> Domain | None:
     offsets = _offsets(reader)
     if offsets is None or limit is None:
         return None
+    if reader.kernel.recurrence is not None:
+        names_of = (str(given.owner), str(given.within), str(given.index))
+        return RecurrenceDomain(offsets, count, bound or count, *names_of, limit, when)
     return SegmentDomain(offsets, count, str(given.owner), str(given.within), str(given.index), limit, when)
 
 
@@ -65,7 +71,8 @@ def _kind(reader: KernelReader) -> str | None:
         return None
     kind = kinds[0]
     missing = [key for key in _NEEDED[kind] if getattr(given, key) is None]
-    extra = [key for key in sorted(given.model_fields_set) if key not in (*_NEEDED[kind], *_OPTIONAL[kind])]
+    optional = (*_OPTIONAL[kind], *(("bound",) if kind == "segments" and reader.kernel.recurrence else ()))
+    extra = [key for key in sorted(given.model_fields_set) if key not in (*_NEEDED[kind], *optional)]
     if missing:
         keys = ", ".join(f"`{key}`" for key in missing)
         reader.fail(domain, "KVG-033", f"{_article(kind)} domain needs {keys}")

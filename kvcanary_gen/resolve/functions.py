@@ -9,9 +9,10 @@ from kvcanary_gen.expr.fold import constant
 from kvcanary_gen.expr.nodes import Call, Load, Node, Present, Type, Var
 from kvcanary_gen.expr.parse import parse_expr
 from kvcanary_gen.expr.scope import FunctionInfo, Scope, TensorInfo, Variables
-from kvcanary_gen.ir import FunctionIR, ScalarArg, TensorArg, ValueRange
+from kvcanary_gen.ir import FunctionIR, ScalarArg, SourcesArg, TensorArg, ValueRange
 from kvcanary_gen.resolve.context import Arguments, Context
 from kvcanary_gen.resolve.lets import LetReader
+from kvcanary_gen.resolve.records import enum_members, record_fields
 from kvcanary_gen.schema.code import Function
 
 
@@ -36,14 +37,18 @@ def argument_scope(context: Context, arguments: Arguments, functions: dict[str, 
     tensors: dict[str, TensorInfo] = {}
     for name, argument in arguments.items():
         if isinstance(argument, ScalarArg):
-            variables[name] = (argument.type, "scalar")
+            variables[name] = (argument.type, "static" if argument.static else "scalar")
             continue
-        tensors[name] = TensorInfo(argument.type, len(argument.shape), argument.optional)
+        if isinstance(argument, SourcesArg):
+            continue
+        fields = record_fields(context.document, argument.record) if argument.record else None
+        tensors[name] = TensorInfo(argument.type, len(argument.shape), argument.optional, fields)
         for axis in argument.shape:
             if axis.dim is not None:
                 variables.setdefault(axis.dim, (Type.INT, "dim"))
     broken = context.failed("constants", context.constants)
-    return Scope(variables, context.constants, tensors, functions, positive_scalars(arguments), broken=broken)
+    positive, members = positive_scalars(arguments), enum_members(context.document)
+    return Scope(variables, context.constants, tensors, functions, positive, broken=broken, members=members)
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,12 @@ class _Body:
 
 def resolve_functions(context: Context, arguments: Arguments) -> dict[str, FunctionIR]:
     declared: dict[str, Function] = context.document.section("functions")
-    base = argument_scope(context, arguments, function_infos(declared))
+    statics = {n for n, a in arguments.items() if isinstance(a, ScalarArg) and a.static}
+    plain = {n: a for n, a in arguments.items() if n not in statics}
+    base = argument_scope(context, plain, function_infos(declared))
     broken = context.failed("functions", declared) | context.failed("arguments", arguments)
     hidden = dict.fromkeys(_unread_sizes(arguments, base), "is a whole axis of no tensor, so it has no value")
+    hidden |= dict.fromkeys(statics, "is static, and functions take no statics; choose in the kernel")
     broken |= base.broken | context.failed_sizes(arguments)
     base = replace(base, broken=broken, hidden=hidden, noted=context.noted)
     bodies: dict[str, _Body] = {}

@@ -30,6 +30,10 @@ IMPLIED_WORDS: dict[str, frozenset[str]] = {
     "backend": frozenset({"name", "have"}),
     "interpreter": frozenset({"have"}),
     "capture": frozenset({"op"}),
+    "record": frozenset({"name", "want", "have"}),
+    "count": frozenset({"name", "want", "have"}),
+    "value": frozenset({"name", "want", "have"}),
+    "bytes": frozenset({"name", "want", "have"}),
 }
 
 
@@ -37,14 +41,14 @@ IMPLIED_WORDS: dict[str, frozenset[str]] = {
 class HostNames:
     """Names that a rule over one kernel or operation can use."""
 
-    scalars: frozenset[str]
+    scalars: dict[str, Type]
     tensors: dict[str, TensorInfo]
     dims: frozenset[str]
 
 
 def kernel_names(kernel: KernelIR) -> HostNames:
     tensors = {name: TensorInfo(arg.type, len(arg.shape), arg.optional) for name, arg in kernel.tensors.items()}
-    return HostNames(frozenset(s.name for s in kernel.scalars), tensors, frozenset(kernel.dims))
+    return HostNames({s.name: s.type for s in kernel.scalars}, tensors, frozenset(kernel.dims))
 
 
 def operation_names(operation: OperationIR) -> HostNames:
@@ -52,7 +56,7 @@ def operation_names(operation: OperationIR) -> HostNames:
     tensors = {arg.name: TensorInfo(arg.type, len(arg.shape), arg.optional) for arg in (*own, *operation.workspaces)}
     for name, struct, _ in operation.structs:
         tensors |= {f"{name}.{f.name}": TensorInfo(Type.INT, len(f.shape), False) for f in struct.fields}
-    scalars = frozenset(arg.name for arg in operation.arguments if isinstance(arg, ScalarArg))
+    scalars = {arg.name: arg.type for arg in operation.arguments if isinstance(arg, ScalarArg)}
     return HostNames(scalars, tensors, frozenset(bind_dims(own)))
 
 
@@ -171,7 +175,7 @@ class _Invariant:
             self.context.unknown(self._place("named"), "launcher", named, launchers)
 
     def _scope(self, names: HostNames) -> Scope:
-        variables: Variables = dict.fromkeys(names.scalars, (Type.INT, "scalar"))
+        variables: Variables = {name: (type_, "scalar") for name, type_ in names.scalars.items()}
         variables |= dict.fromkeys(names.dims, (Type.INT, "dim"))
         broken = self.context.failed("constants", self.context.constants)
         return Scope(variables, self.context.constants, names.tensors, broken=broken, host=True)
@@ -247,6 +251,8 @@ class _Invariant:
         """Whether an entry of the example changes something, to a value that it can have."""
         if name in host.scalars or name in host.dims:
             good, want = _is_int(value), "an integer"
+            if host.scalars.get(name) is Type.BOOL:
+                good, want = isinstance(value, bool), "true or false"
         elif name in host.tensors:
             good = value is None or (isinstance(value, list) and bool(value) and all(map(_is_int, value)))
             want = "null, or a shape such as [3]"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kvcanary_gen.expr.nodes import Call, Node, Var
+from kvcanary_gen.expr.nodes import Call, Fold, Node, Var
 from kvcanary_gen.expr.schedule import segment_schedule
-from kvcanary_gen.ir import Domain, OffsetsIR, SegmentDomain, StoreIR, TensorArg
+from kvcanary_gen.ir import Domain, OffsetsIR, RecurrenceDomain, SegmentDomain, StoreIR, TensorArg
 from kvcanary_gen.resolve.kernel_reader import KernelReader
 
 
@@ -20,6 +20,11 @@ def check_written(
         for name in dict.fromkeys(statement.tensor for statement in statements):
             written.setdefault(name, []).append(section)
     kernel = reader.kernel
+    for name in kernel.counters:
+        written.setdefault(name, []).append("counters")
+    if kernel.report is not None:
+        for name in (kernel.report.ring, kernel.report.next):
+            written.setdefault(name, []).append("report")
     complete = len(stores) + len(offsets) + len(finals) == len(kernel.store) + len(kernel.offsets) + len(
         kernel.finally_
     )
@@ -36,7 +41,7 @@ def check_order(
     reader: KernelReader, domain: Domain, stores: Sequence[StoreIR], lets: tuple[tuple[str, Node], ...]
 ) -> None:
     """No two points store to one place, or their order can be kept."""
-    if not stores:
+    if not stores or isinstance(domain, RecurrenceDomain):
         return
     by_tensor = {s.tensor: [other for other in stores if other.tensor == s.tensor] for s in stores}
     section = reader.place("store", key=True)
@@ -76,6 +81,17 @@ def check_functions(reader: KernelReader) -> None:
                 if need not in reported:
                     reader.fail(mark, "KVG-012", f"{name} reads '{need}', which {why}")
                 reported.add(need)
+
+
+def check_folds(reader: KernelReader) -> None:
+    """The kernel takes the sources and the statics of every fold that it calls."""
+    for text, node in reader.read if reader.complete else ():
+        for name in dict.fromkeys(part.name for part in node.walk() if isinstance(part, Fold)):
+            fold = reader.folds[name]
+            for need in (fold.sources, *fold.statics):
+                if need not in reader.mine:
+                    message = f"{name} reads '{need}', which {reader.name} does not take; list it as an argument"
+                    reader.fail(text.mark, "KVG-012", message)
 
 
 def _unmet(reader: KernelReader, name: str) -> list[tuple[str, str]]:

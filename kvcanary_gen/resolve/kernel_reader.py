@@ -9,9 +9,10 @@ from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
 from kvcanary_gen.expr.parse import parse_expr
 from kvcanary_gen.expr.scope import Scope
-from kvcanary_gen.ir import FunctionIR, ScalarArg, TensorArg
+from kvcanary_gen.ir import FoldIR, FunctionIR, ScalarArg, SourcesArg, TensorArg
 from kvcanary_gen.located import LocatedStr
 from kvcanary_gen.resolve.context import Arguments, Context
+from kvcanary_gen.resolve.folds import fold_infos
 from kvcanary_gen.resolve.functions import argument_scope, function_infos
 from kvcanary_gen.schema.code import Kernel
 
@@ -33,29 +34,41 @@ def unbound_sizes(tensor: TensorArg, known: Iterable[str]) -> list[str]:
     return [name for name in names if name not in known]
 
 
+_KINDS: dict[str, type] = {"scalars": ScalarArg, "sources": SourcesArg}
+
+
 class KernelReader:
     """`complete` says whether all listed arguments are known; where not, what is missing is not reported again."""
 
     def __init__(
-        self, context: Context, name: str, kernel: Kernel, arguments: Arguments, functions: dict[str, FunctionIR]
+        self,
+        context: Context,
+        name: str,
+        kernel: Kernel,
+        arguments: Arguments,
+        functions: dict[str, FunctionIR],
+        folds: dict[str, FoldIR],
     ) -> None:
         self.context = context
         self.name = name
         self.kernel = kernel
         self.arguments = arguments
         self.functions = functions
+        self.folds = folds
         self.complete = True
         self.listed: dict[str, Mark] = {}
         self.misplaced: set[str] = set()
         # Every expression read so far, with its text.
         self.read: list[tuple[LocatedStr, Node]] = []
         self.scalars = [arg for arg in self._listed("scalars", kernel.scalars) if isinstance(arg, ScalarArg)]
+        self.sources = [arg for arg in self._listed("sources", kernel.sources) if isinstance(arg, SourcesArg)]
         self.inputs = self._tensors("inputs", kernel.inputs)
         self.outputs = self._tensors("outputs", kernel.outputs)
         self.dims = bind_dims((*self.inputs, *self.outputs))
         self.output_names = frozenset(arg.name for arg in self.outputs)
         self.mine: Arguments = {arg.name: arg for arg in (*self.inputs, *self.outputs)}
         self.mine |= {arg.name: arg for arg in self.scalars}
+        self.mine |= {arg.name: arg for arg in self.sources}
         self._check_sizes()
 
     def place(self, *path: str | int, key: bool = False) -> Mark:
@@ -76,9 +89,9 @@ class KernelReader:
 
     # --- arguments ----------------------------------------------------------------------------------------------
 
-    def _listed(self, section: str, names: tuple[str, ...]) -> list[TensorArg | ScalarArg]:
+    def _listed(self, section: str, names: tuple[str, ...]) -> list[TensorArg | ScalarArg | SourcesArg]:
         """The arguments of one list, those that do not belong there left out."""
-        found: list[TensorArg | ScalarArg] = []
+        found: list[TensorArg | ScalarArg | SourcesArg] = []
         for index, name in enumerate(names):
             mark = self.place(section, index)
             argument = self.arguments.get(name)
@@ -89,16 +102,16 @@ class KernelReader:
                 self.complete = False
                 if name not in self.context.failed("arguments", self.arguments):
                     self.context.unknown(mark, "argument", name, self.arguments)
-            elif isinstance(argument, ScalarArg) == (section == "scalars"):
+            elif isinstance(argument, _KINDS.get(section, TensorArg)):
                 found.append(argument)
             else:
                 self.complete = False
                 self.misplaced.add(name)
-                hint = (
-                    "a tensor; list it under `inputs` or `outputs`"
-                    if section == "scalars"
-                    else "a scalar; list it under `scalars`"
-                )
+                hint = "a tensor; list it under `inputs` or `outputs`"
+                if isinstance(argument, ScalarArg):
+                    hint = "a scalar; list it under `scalars`"
+                elif isinstance(argument, SourcesArg):
+                    hint = "a list of sources; list it under `sources`"
                 self.fail(mark, "KVG-010", f"'{name}' is {hint}")
             if name not in self.misplaced:
                 self.listed[name] = mark
@@ -140,11 +153,14 @@ class KernelReader:
         context = self.context
         infos = function_infos(context.document.section("functions"))
         infos = {name: info for name, info in infos.items() if name in self.functions}
+        folds = fold_infos(context.document.section("folds"))
+        infos |= {name: info for name, info in folds.items() if name in self.folds}
         scope = argument_scope(context, self.mine, infos)
         others = [name for name in self.arguments if name not in self.mine]
         hidden = dict.fromkeys(others, f"is not an argument of {self.name}; list it under `inputs` or `scalars`")
         hidden |= dict.fromkeys(self.output_names, f"is an output of {self.name}; outputs are not read")
-        broken = context.failed("functions", infos) | context.failed("arguments", self.arguments)
+        broken = context.failed("functions", infos) | context.failed("folds", self.folds)
+        broken |= context.failed("arguments", self.arguments)
         if not self.complete:
             broken |= context.failed_sizes(self.arguments) | frozenset(others)
             broken |= {axis.dim for arg in self.arguments.values() for axis in getattr(arg, "shape", ()) if axis.dim}

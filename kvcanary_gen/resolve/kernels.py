@@ -7,21 +7,31 @@ from dataclasses import replace
 from kvcanary_gen.expr.nodes import Type
 from kvcanary_gen.expr.parse import parse_target
 from kvcanary_gen.expr.scope import Scope
-from kvcanary_gen.ir import Domain, FunctionIR, KernelIR, OffsetsIR, ScanDomain, StoreIR, TensorArg
+from kvcanary_gen.ir import Domain, FoldIR, FunctionIR, KernelIR, OffsetsIR, ScanDomain, StoreIR, TensorArg
+from kvcanary_gen.resolve.checks import (
+    read_lets,
+    resolve_counters,
+    resolve_report,
+    resolve_state,
+    resolve_state_names,
+    without_unused,
+)
 from kvcanary_gen.resolve.context import Arguments, Context
 from kvcanary_gen.resolve.data import check_fits
 from kvcanary_gen.resolve.domains import resolve_domain
-from kvcanary_gen.resolve.kernel_checks import check_functions, check_order, check_written
+from kvcanary_gen.resolve.kernel_checks import check_folds, check_functions, check_order, check_written
 from kvcanary_gen.resolve.kernel_reader import KernelReader, bind_dims
 from kvcanary_gen.resolve.lets import LetReader
 
 __all__ = ["bind_dims", "resolve_kernels"]
 
 
-def resolve_kernels(context: Context, arguments: Arguments, functions: dict[str, FunctionIR]) -> dict[str, KernelIR]:
+def resolve_kernels(
+    context: Context, arguments: Arguments, functions: dict[str, FunctionIR], folds: dict[str, FoldIR]
+) -> dict[str, KernelIR]:
     found: dict[str, KernelIR] = {}
     for name, kernel in context.document.section("kernels").items():
-        resolved = _kernel(KernelReader(context, name, kernel, arguments, functions))
+        resolved = _kernel(KernelReader(context, name, kernel, arguments, functions, folds))
         if resolved is not None:
             found[name] = resolved
     return found
@@ -30,16 +40,20 @@ def resolve_kernels(context: Context, arguments: Arguments, functions: dict[str,
 def _kernel(reader: KernelReader) -> KernelIR | None:
     kernel = reader.kernel
     names = LetReader(reader.context, reader.name, reader.scope(), taken=reader.output_names)
+    launch_scope = names.scope
     domain = resolve_domain(reader, names)
-    for name, text in kernel.let.items():
-        mark = reader.place("let", name, key=True)
-        names.read(name, reader.context.located(text, mark), mark)
+    firsts = resolve_state_names(reader, names, domain)
+    of_records = read_lets(reader, names)
     offsets = _offsets(reader, names.scope, domain)
     stores = _stores(reader, "store", kernel.store, names.scope)
     finals = _finals(reader, names, domain)
-    reader.read += [(reader.context.located(kernel.let[name], reader.place()), node) for name, node in names.lets]
+    advances, state = resolve_state(reader, names.scope, firsts)
+    counters = resolve_counters(reader, launch_scope, names.scope)
+    report = resolve_report(reader, names.scope, domain)
+    names.lets = without_unused(reader, names.lets, of_records)
     check_written(reader, stores, offsets, finals)
     check_functions(reader)
+    check_folds(reader)
     if domain is None or not reader.complete:
         return None
     check_order(reader, domain, stores, tuple(names.lets))
@@ -58,6 +72,12 @@ def _kernel(reader: KernelReader) -> KernelIR | None:
         tuple(finals),
         kernel.schedule,
         reader.dims,
+        tuple(reader.sources),
+        kernel.internal,
+        tuple(counters),
+        report,
+        advances,
+        tuple(state),
     )
 
 
@@ -66,10 +86,11 @@ def _stores(reader: KernelReader, section: str, stores: dict[str, str], scope: S
     for target, text in stores.items():
         mark = reader.place(section, target, key=True)
         parsed = parse_target(reader.context.located(target, mark), reader.target_scope(scope), reader.context.out)
-        value = reader.expr(text, scope, Type.INT, f"the value of {target}", section, target)
+        want = parsed[2] if parsed is not None else Type.INT
+        value = reader.expr(text, scope, want, f"the value of {target}", section, target)
         if parsed is None:
             continue
-        tensor, indices = parsed
+        tensor, indices, _ = parsed
         if tensor not in reader.output_names:
             reader.fail(mark, "KVG-032", f"'{tensor}' is not an output of {reader.name}")
         elif value is not None:

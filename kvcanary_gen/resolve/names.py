@@ -33,6 +33,7 @@ _TOP_LEVEL = {
     "tags": "a tag family",
     "structs": "a struct",
     "functions": "a function",
+    "folds": "a fold",
     "arguments": "an argument",
     "dims": "a size",
     "kernels": "a kernel",
@@ -114,6 +115,8 @@ def _exports(context: Context) -> Iterator[tuple[list[str], Mark, str]]:
         yield sizes, document.mark("layouts", name), f"a size of layout {name}"
     for section in ("kernels", "operations"):
         for name, declared in document.section(section).items():
+            if getattr(declared, "internal", False):
+                continue
             launcher = declared.launcher or f"launch_{name}_kernel"
             mark = document.mark(section, name, "launcher") if declared.launcher else document.mark(section, name)
             if check_name(context, launcher, mark, exported=True):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from kvcanary_gen.diagnostics import Mark
-from kvcanary_gen.ir import CallIR, KernelIR, OperationIR, ScalarArg, StructIR, TensorArg
+from kvcanary_gen.ir import CallIR, KernelIR, OperationIR, ScalarArg, SourcesArg, StructIR, TensorArg
 from kvcanary_gen.resolve.context import Arguments, Context, size_names
+from kvcanary_gen.resolve.data import check_record, value_argument
 from kvcanary_gen.resolve.kernel_reader import bind_dims, unbound_sizes
 from kvcanary_gen.resolve.names import check_name
 from kvcanary_gen.schema.code import Call, Operation
 
 Argument = TensorArg | ScalarArg
+Supplied = TensorArg | ScalarArg | SourcesArg
 
 
 def resolve_operations(
@@ -101,9 +103,13 @@ class _Operation:
     def _read_arguments(self, arguments: Arguments) -> None:
         for index, name in enumerate(self.operation.arguments):
             mark = self._place("arguments", index)
-            if name in arguments:
+            argument = arguments.get(name)
+            if isinstance(argument, SourcesArg):
+                self._fail(mark, "KVG-010", f"'{name}' is a list of sources; take it in a struct")
+                continue
+            if argument is not None:
                 if self._take(name, mark, own=False):
-                    self.arguments.append(arguments[name])
+                    self.arguments.append(argument)
                 continue
             self.complete = False
             if name not in self.context.failed("arguments", arguments):
@@ -135,11 +141,24 @@ class _Operation:
         if split is None:
             return None
         dtype, axes = split
-        if axes is None or len(axes) != 1 or size_names(axes, self.context.document.names("constants")):
-            self._fail(mark, "KVG-030", f"workspace '{name}' must be 1-D, with a length of constants alone")
+        sizes = self._sizes()
+        if axes is None or not size_names(axes, self.context.constants) <= sizes:
+            message = f"workspace '{name}' must have lengths of constants and the sizes of {self.name}"
+            self._fail(mark, "KVG-030", message)
             return None
-        axis = self.context.axis(axes[0], ())
-        return None if axis is None else TensorArg(name, dtype, (axis,), self.operation.workspaces[name].doc, True)
+        shape = [axis for axis in (self.context.axis(axis, sizes) for axis in axes) if axis is not None]
+        if len(shape) < len(axes):
+            return None
+        declared = self.operation.workspaces[name]
+        if declared.record is not None and not check_record(self.context, mark, name, declared.record, dtype, shape):
+            return None
+        return TensorArg(name, dtype, tuple(shape), declared.doc, True, record=declared.record)
+
+    def _sizes(self) -> set[str]:
+        """Sizes that the operation's structs and arguments have as whole axes."""
+        shapes = [field.shape for _, struct, _ in self.structs for field in struct.fields]
+        shapes += [arg.shape for arg in self.arguments if isinstance(arg, TensorArg)]
+        return {axis.dim for shape in shapes for axis in shape if axis.dim is not None}
 
     def fail_at_call(self, index: int, path: tuple[str, ...], message: str) -> None:
         self._fail(self._place("calls", index, *path), "KVG-060", message)
@@ -157,17 +176,20 @@ class _Binder:
         self.call = call
         self.kernel = kernel
         self.misbound = False
-        self.given: dict[str, Argument] = {arg.name: arg for arg in (*operation.arguments, *operation.workspaces)}
+        self.given: dict[str, Supplied] = {arg.name: arg for arg in (*operation.arguments, *operation.workspaces)}
         self.owners: dict[tuple[str, str], list[str]] = {}
         for name, struct, _ in operation.structs:
             for field in struct.fields:
-                tensor = TensorArg(field.name, field.dtype, field.shape, field.doc)
+                tensor = TensorArg(field.name, field.dtype, field.shape, field.doc, record=field.record)
                 self.given[f"{name}.{field.name}"] = tensor
                 self.owners.setdefault((struct.name, field.name), []).append(f"{name}.{field.name}")
+            for value in struct.values:
+                self.given[f"{name}.{value.name}"] = value_argument(value.name, value.doc, struct.name, value)
+                self.owners.setdefault((struct.name, value.name), []).append(f"{name}.{value.name}")
 
     def bind(self) -> dict[str, str]:
         kernel = self.kernel
-        wanted: list[Argument] = [*kernel.inputs, *kernel.outputs, *kernel.scalars]
+        wanted = kernel.arguments
         known = [arg.name for arg in wanted]
         for name in self.call.bind:
             if name not in known:
@@ -180,10 +202,10 @@ class _Binder:
                 bound[arg.name] = source
         return bound
 
-    def _source(self, arg: Argument) -> str | None:
+    def _source(self, arg: Supplied) -> str | None:
         explicit = self.call.bind.get(arg.name)
         place = ("kernel",) if explicit is None else ("bind", arg.name)
-        owners = self.owners.get(arg.field or ("", ""), []) if isinstance(arg, TensorArg) else []
+        owners = self.owners.get(arg.field or ("", ""), [])
         if explicit is None and len(owners) > 1:
             self._fail(place, f"'{arg.name}' could be {' or '.join(owners)}; say which in `bind`")
             return None
@@ -200,7 +222,7 @@ class _Binder:
     def _fail(self, place: tuple[str, ...], message: str) -> None:
         self.operation.fail_at_call(self.index, place, message)
 
-    def _fail_missing(self, arg: Argument, explicit: str | None, place: tuple[str, ...]) -> None:
+    def _fail_missing(self, arg: Supplied, explicit: str | None, place: tuple[str, ...]) -> None:
         """One mistake may leave arguments of several calls without a source."""
         operation = self.operation
         if explicit is not None and operation.complete:
@@ -209,10 +231,17 @@ class _Binder:
             self._fail(place, f"nothing supplies '{arg.name}' of {self.kernel.name}; add it, or bind it")
         operation.missing.add(arg.name)
 
-    def _mismatch(self, want: Argument, given: Argument) -> str:
+    def _mismatch(self, want: Supplied, given: Supplied) -> str:
+        if isinstance(want, SourcesArg) or isinstance(given, SourcesArg):
+            alike = isinstance(want, SourcesArg) and isinstance(given, SourcesArg) and want.struct == given.struct
+            return "" if alike else "one is a list of sources"
         if isinstance(want, ScalarArg) or isinstance(given, ScalarArg):
             alike = isinstance(want, ScalarArg) and isinstance(given, ScalarArg)
+            if alike and (want.type, want.enum) != (given.type, given.enum):  # type: ignore[union-attr]
+                return f"{given.enum or given.type.value} is not {want.enum or want.type.value}"  # type: ignore[union-attr]
             return "" if alike else "one is a tensor, one a scalar"
+        if want.record != given.record:
+            return f"its records are {given.record or 'none'}, not {want.record or 'none'}"
         if want.dtype != given.dtype:
             return f"dtype {given.dtype} is not {want.dtype}"
         if len(want.shape) != len(given.shape):

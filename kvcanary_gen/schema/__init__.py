@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from kvcanary_gen.schema.checks import Fold
 from kvcanary_gen.schema.code import Function, Invariants, Kernel, Operation
 from kvcanary_gen.schema.data import Argument, Axis, Constant, Enum, Layout, Struct, TagFamily
 from kvcanary_gen.schema.text import Doc, Name, SpecModel, Text
@@ -32,6 +33,7 @@ class SpecFile(SpecModel):
     dims: dict[Name, Doc] = Field(default_factory=dict)
     arguments: dict[Name, Argument] = Field(default_factory=dict)
     functions: dict[Name, Function] = Field(default_factory=dict)
+    folds: dict[Name, Fold] = Field(default_factory=dict)
     kernels: dict[Name, Kernel] = Field(default_factory=dict)
     operations: dict[Name, Operation] = Field(default_factory=dict)
     invariants: Invariants = Field(default_factory=dict)
@@ -47,6 +49,7 @@ SECTIONS = (
     "dims",
     "arguments",
     "functions",
+    "folds",
     "kernels",
     "operations",
     "invariants",

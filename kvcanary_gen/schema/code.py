@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt
 
+from kvcanary_gen.schema.checks import CheckGroup, Counter, Recurrence, Report
 from kvcanary_gen.schema.text import (
     Doc,
     Expr,
@@ -41,6 +42,9 @@ class Domain(SpecModel):
     owner: Name | None = Field(default=None, description="Name of the segment's number.")
     within: Name | None = Field(default=None, description="Name of the place inside the segment.")
     limit: Expr | None = Field(default=None, description="Indices from here on do not exist; known on the host.")
+    bound: Expr | None = Field(
+        default=None, description="At most as many segments, known on the host; `count` may then be device data."
+    )
     scan: Name | None = Field(default=None, description="Name of the scanned element.")
     when: Expr | None = Field(default=None, description="Nothing happens at all where this is false.")
 
@@ -72,11 +76,17 @@ class Kernel(SpecModel):
     inputs: tuple[Name, ...] = ()
     outputs: tuple[Name, ...] = Field(min_length=1)
     scalars: tuple[Name, ...] = ()
+    sources: tuple[Name, ...] = Field(default=(), description="Lists of byte sources that folds read.")
+    internal: StrictBool = Field(default=False, description="No public functions; operations alone launch it.")
     domain: Domain
+    recurrence: Recurrence | None = Field(default=None, description="What is carried along each segment.")
+    counters: dict[Name, Counter] = Field(default_factory=dict, description="What is added to each counter, by output.")
     let: dict[Name, Expr] = Field(default_factory=dict)
     offsets: dict[Name, Offsets] = Field(default_factory=dict)
     store: dict[Target, Expr] = Field(default_factory=dict)
     finally_: dict[Target, Expr] = Field(default_factory=dict, alias="finally")
+    report: Report | None = Field(default=None, description="Where checks append their rows.")
+    checks: dict[Name, CheckGroup] = Field(default_factory=dict, description="Checks in the order of their rows.")
     schedule: Schedule = Schedule()
 
 
@@ -91,6 +101,7 @@ class Workspace(SpecModel):
     """Scratch that the caller may pass and that is allocated when missing."""
 
     type: TypeText
+    record: Name | None = Field(default=None, description="Layout of each row; the tensor is then read by fields.")
     doc: Doc
 
 
@@ -128,6 +139,10 @@ ImpliedKind = Literal[
     "backend",
     "interpreter",
     "capture",
+    "record",
+    "count",
+    "value",
+    "bytes",
 ]
 
 

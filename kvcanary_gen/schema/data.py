@@ -78,6 +78,10 @@ class StructField(SpecModel):
     type: TypeText
     doc: Doc
     init: StrictInt | None = Field(default=None, description="Value after allocate(); uninitialised when missing.")
+    record: Name | None = Field(default=None, description="Layout of each row; the tensor is then read by fields.")
+    at_least: StrictInt | None = Field(default=None, description="Least value of a number.")
+    at_most: Name | None = Field(default=None, description="Field of the same struct that a number must not exceed.")
+    multiple_of: StrictInt | None = Field(default=None, ge=1, description="What divides a number, or a row's bytes.")
 
 
 class Struct(SpecModel):
@@ -85,7 +89,7 @@ class Struct(SpecModel):
 
     doc: Doc
     contract: Doc = ""
-    capacity: Name
+    capacity: Name | None = Field(default=None, description="Name of the size that allocation takes, if any.")
     fields: dict[Name, StructField] = Field(min_length=1)
 
 
@@ -96,6 +100,7 @@ class Argument(SpecModel):
     field: FieldPath | None = Field(default=None, description="Struct.field whose type and meaning the argument has.")
     doc: Doc | None = None
     optional: StrictBool = False
+    record: Name | None = Field(default=None, description="Layout of each row; the tensor is then read by fields.")
     outside: StrictInt = Field(default=0, description="What a load outside the tensor reads.")
     values: Expr | None = Field(
         default=None, description="Valid values: 'LOW .. HIGH', or 'offsets of N up to M'. Tests draw from them."

@@ -110,8 +110,8 @@ class _Expr(_Text):
 
 
 class _Target(_Expr):
-    description = "a tensor element: name[index, ...]"
-    pattern = rf"{NAME_PATTERN}\[.+\]"
+    description = "a tensor element: name[index, ...], or name[index].field"
+    pattern = rf"{NAME_PATTERN}\[.+\](\.{NAME_PATTERN})?"
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"type": "string", "pattern": f"^({self.pattern})$", "description": self.description}

@@ -6,6 +6,8 @@ Each takes its rule's id and text from the spec; see the pages under `docs/error
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from .. import errors
@@ -18,7 +20,7 @@ _NOUNS = {torch.Tensor: "a torch.Tensor", int: "an int"}
 
 def kind(name: str, value: object, type_: type) -> None:
     """`value` is of the declared kind; a bool is no int."""
-    if not isinstance(value, type_) or isinstance(value, bool):
+    if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
         want, have = _NOUNS.get(type_, f"a {type_.__name__}"), type(value).__name__
         raise errors.CanaryTypeError("KVC-001", f"kv-canary: {name} must be {want}, got {have}")
 
@@ -100,6 +102,23 @@ def devices(tensors: Tensors) -> None:
             raise errors.CanaryValueError(
                 "KVC-016", f"kv-canary: {name} must be on {other}'s device {want}, got {have}"
             )
+
+
+def words(name: str, tensor: torch.Tensor) -> None:
+    """Rows of bytes that are read as 8-byte words."""
+    if tensor.shape[-1] % 8:
+        want, have = "have rows of a multiple of 8 bytes", f"{tensor.shape[-1]}"
+        raise errors.CanaryValueError("KVC-030", f"kv-canary: {name} must {want}, got {have}")
+    if tensor.data_ptr() % 8:
+        want, have = "begin at a multiple of 8 bytes", f"{tensor.data_ptr() % 8} bytes more"
+        raise errors.CanaryValueError("KVC-030", f"kv-canary: {name} must {want}, got {have}")
+
+
+def count(name: str, items: Sequence[object], want: int) -> None:
+    """A list is no longer than a kernel takes."""
+    have = len(items)
+    if have > want:
+        raise errors.CanaryValueError("KVC-031", f"kv-canary: {name} must hold at most {want} sources, got {have}")
 
 
 def capacity(struct: str, capacity: str, have: int) -> None:

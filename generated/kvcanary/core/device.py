@@ -6,12 +6,44 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from . import lang
+
 CANARY_CHAIN_ANCHOR = tl.constexpr(0xC0FFEE1234567890)
 REQ_POOL_IDX_PADDING = tl.constexpr(0)
 TOKEN_TO_KV_SLOT_PADDING = tl.constexpr(0)
 MAX_REAL_KV_SOURCES = tl.constexpr(4)
+PARTIAL_REAL_KV_BYTES = tl.constexpr(16)
 MAX_PLAN_BATCH = tl.constexpr(4096)
 INT32_MAX = tl.constexpr(0x7FFFFFFF)
+CANARY_FIELD_TOKEN = tl.constexpr(0)
+CANARY_FIELD_POSITION = tl.constexpr(1)
+CANARY_FIELD_PREV_HASH = tl.constexpr(2)
+CANARY_FIELD_REAL_KV_HASH = tl.constexpr(3)
+SLOT_NUM_FIELDS = tl.constexpr(4)
+VIOLATION_FIELD_KERNEL_KIND = tl.constexpr(0)
+VIOLATION_FIELD_SLOT_IDX = tl.constexpr(1)
+VIOLATION_FIELD_POSITION = tl.constexpr(2)
+VIOLATION_FIELD_STORED_TOKEN = tl.constexpr(3)
+VIOLATION_FIELD_EXPECTED_TOKEN = tl.constexpr(4)
+VIOLATION_FIELD_STORED_CHAIN_HASH = tl.constexpr(5)
+VIOLATION_FIELD_EXPECTED_AUX = tl.constexpr(6)
+VIOLATION_FIELD_FAIL_REASON_BITS = tl.constexpr(7)
+VIOLATION_NUM_FIELDS = tl.constexpr(8)
+WRITE_SEED_FIELD_LINK = tl.constexpr(0)
+WRITE_SEED_FIELD_POSITION = tl.constexpr(1)
+WRITE_SEED_NUM_FIELDS = tl.constexpr(2)
+FAIL_REASON_VERIFY_CHAIN_HASH_MISMATCH = tl.constexpr(1)
+FAIL_REASON_VERIFY_POSITION_MISMATCH = tl.constexpr(2)
+FAIL_REASON_VERIFY_REAL_KV_HASH_MISMATCH = tl.constexpr(4)
+FAIL_REASON_WRITE_TOKEN_MISMATCH = tl.constexpr(8)
+FAIL_REASON_WRITE_POSITION_MISMATCH = tl.constexpr(16)
+FAIL_REASON_VERIFY_TOKEN_MISMATCH = tl.constexpr(32)
+FAIL_REASON_VERIFY_SLOT_OUT_OF_RANGE = tl.constexpr(64)
+FAIL_REASON_WRITE_SLOT_OUT_OF_RANGE = tl.constexpr(128)
+FAIL_REASON_WRITE_SLOT_COLLISION = tl.constexpr(256)
+REAL_KV_HASH_MODE_NONE = tl.constexpr(0)
+REAL_KV_HASH_MODE_PARTIAL = tl.constexpr(1)
+REAL_KV_HASH_MODE_ALL = tl.constexpr(2)
 
 
 @triton.jit
@@ -26,6 +58,35 @@ def splitmix64(x):
 def splitmix64_mix3(a, b, c):
     """Hash of three words, in order."""
     return splitmix64(splitmix64(splitmix64(a) ^ b) ^ c)
+
+
+@triton.jit
+def link(slot, mask, canary_buf_ptr, num_slots, canary_buf_words):
+    """The prev_hash that the successor of a slot must carry; below slot 0 lies the chain's anchor."""
+    canary_buf_value = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + CANARY_FIELD_PREV_HASH,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    ).to(tl.uint64, bitcast=True)
+    canary_buf_value_2 = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + CANARY_FIELD_TOKEN,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    )
+    canary_buf_value_3 = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + CANARY_FIELD_POSITION,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    )
+    return tl.where(
+        slot >= 0,
+        splitmix64_mix3(
+            canary_buf_value,
+            canary_buf_value_2.to(tl.uint64, bitcast=True),
+            canary_buf_value_3.to(tl.uint64, bitcast=True),
+        ),
+        splitmix64(tl.full([], CANARY_CHAIN_ANCHOR, tl.uint64)),
+    )
 
 
 @triton.jit
@@ -77,3 +138,163 @@ def slot_at(
     return translate(
         req_to_token_value, mask, full_to_swa_index_mapping_ptr, mapping_len, HAS_FULL_TO_SWA_INDEX_MAPPING
     )
+
+
+@triton.jit
+def real_kv_hash_of_source(
+    slot,
+    mask,
+    tensor_ptr,
+    rows,
+    row_stride,
+    row_bytes,
+    page_size,
+    num_bytes_per_token,
+    read_bytes,
+    TILE: tl.constexpr,
+    RAGGED: tl.constexpr,
+    REAL_KV_HASH_MODE: tl.constexpr,
+):
+    """One source's part, word by word."""
+    # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
+    rows = rows.to(tl.int64) + 0
+    row_stride = row_stride.to(tl.int64) + 0
+    row_bytes = row_bytes.to(tl.int64) + 0
+    page_size = page_size.to(tl.int64) + 0
+    num_bytes_per_token = num_bytes_per_token.to(tl.int64) + 0
+    read_bytes = read_bytes.to(tl.int64) + 0
+    row = lang.floor_div(slot, page_size)
+    first = lang.floor_mod(slot, page_size) * num_bytes_per_token
+    if REAL_KV_HASH_MODE == REAL_KV_HASH_MODE_PARTIAL:
+        length = tl.minimum(read_bytes, PARTIAL_REAL_KV_BYTES)
+    else:
+        length = read_bytes
+    inside = mask & (row >= 0) & (row < rows)
+    start = row * row_stride
+    state = tl.full(slot.shape, 0, tl.uint64)
+    byte = tl.zeros([], tl.int64)
+    while byte < length:
+        tile = lang.load_words(tensor_ptr, start, first + byte, row_bytes, inside, TILE, RAGGED)
+        if TILE == 2:
+            word_0, word_1 = tl.split(tile)
+            state = splitmix64(state ^ word_0)
+            state = tl.where(byte + 8 < length, splitmix64(state ^ word_1), state)
+        else:
+            word_0, word_1, word_2, word_3, word_4, word_5, word_6, word_7 = lang.split_words(tile)
+            state = splitmix64(state ^ word_0)
+            state = tl.where(byte + 8 < length, splitmix64(state ^ word_1), state)
+            state = tl.where(byte + 16 < length, splitmix64(state ^ word_2), state)
+            state = tl.where(byte + 24 < length, splitmix64(state ^ word_3), state)
+            state = tl.where(byte + 32 < length, splitmix64(state ^ word_4), state)
+            state = tl.where(byte + 40 < length, splitmix64(state ^ word_5), state)
+            state = tl.where(byte + 48 < length, splitmix64(state ^ word_6), state)
+            state = tl.where(byte + 56 < length, splitmix64(state ^ word_7), state)
+        byte += 8 * TILE
+    return state
+
+
+@triton.jit
+def real_kv_hash(
+    slot,
+    mask,
+    real_kv_sources_ptr_0,
+    real_kv_sources_rows_0,
+    real_kv_sources_row_stride_0,
+    real_kv_sources_row_bytes_0,
+    real_kv_sources_page_size_0,
+    real_kv_sources_num_bytes_per_token_0,
+    real_kv_sources_read_bytes_0,
+    real_kv_sources_ptr_1,
+    real_kv_sources_rows_1,
+    real_kv_sources_row_stride_1,
+    real_kv_sources_row_bytes_1,
+    real_kv_sources_page_size_1,
+    real_kv_sources_num_bytes_per_token_1,
+    real_kv_sources_read_bytes_1,
+    real_kv_sources_ptr_2,
+    real_kv_sources_rows_2,
+    real_kv_sources_row_stride_2,
+    real_kv_sources_row_bytes_2,
+    real_kv_sources_page_size_2,
+    real_kv_sources_num_bytes_per_token_2,
+    real_kv_sources_read_bytes_2,
+    real_kv_sources_ptr_3,
+    real_kv_sources_rows_3,
+    real_kv_sources_row_stride_3,
+    real_kv_sources_row_bytes_3,
+    real_kv_sources_page_size_3,
+    real_kv_sources_num_bytes_per_token_3,
+    real_kv_sources_read_bytes_3,
+    REAL_KV_SOURCES_COUNT: tl.constexpr,
+    REAL_KV_SOURCES_RAGGED: tl.constexpr,
+    REAL_KV_HASH_MODE: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Hash of the real KV bytes that a slot owns, over all sources in order; bytes outside a tensor are zero."""
+    total = tl.full(slot.shape, 0, tl.uint64)
+    if REAL_KV_HASH_MODE != REAL_KV_HASH_MODE_NONE:
+        if REAL_KV_SOURCES_COUNT > 0:
+            state = real_kv_hash_of_source(
+                slot,
+                mask,
+                real_kv_sources_ptr_0,
+                real_kv_sources_rows_0,
+                real_kv_sources_row_stride_0,
+                real_kv_sources_row_bytes_0,
+                real_kv_sources_page_size_0,
+                real_kv_sources_num_bytes_per_token_0,
+                real_kv_sources_read_bytes_0,
+                TILE,
+                REAL_KV_SOURCES_RAGGED,
+                REAL_KV_HASH_MODE,
+            )
+            total = splitmix64(total ^ state)
+        if REAL_KV_SOURCES_COUNT > 1:
+            state = real_kv_hash_of_source(
+                slot,
+                mask,
+                real_kv_sources_ptr_1,
+                real_kv_sources_rows_1,
+                real_kv_sources_row_stride_1,
+                real_kv_sources_row_bytes_1,
+                real_kv_sources_page_size_1,
+                real_kv_sources_num_bytes_per_token_1,
+                real_kv_sources_read_bytes_1,
+                TILE,
+                REAL_KV_SOURCES_RAGGED,
+                REAL_KV_HASH_MODE,
+            )
+            total = splitmix64(total ^ state)
+        if REAL_KV_SOURCES_COUNT > 2:
+            state = real_kv_hash_of_source(
+                slot,
+                mask,
+                real_kv_sources_ptr_2,
+                real_kv_sources_rows_2,
+                real_kv_sources_row_stride_2,
+                real_kv_sources_row_bytes_2,
+                real_kv_sources_page_size_2,
+                real_kv_sources_num_bytes_per_token_2,
+                real_kv_sources_read_bytes_2,
+                TILE,
+                REAL_KV_SOURCES_RAGGED,
+                REAL_KV_HASH_MODE,
+            )
+            total = splitmix64(total ^ state)
+        if REAL_KV_SOURCES_COUNT > 3:
+            state = real_kv_hash_of_source(
+                slot,
+                mask,
+                real_kv_sources_ptr_3,
+                real_kv_sources_rows_3,
+                real_kv_sources_row_stride_3,
+                real_kv_sources_row_bytes_3,
+                real_kv_sources_page_size_3,
+                real_kv_sources_num_bytes_per_token_3,
+                real_kv_sources_read_bytes_3,
+                TILE,
+                REAL_KV_SOURCES_RAGGED,
+                REAL_KV_HASH_MODE,
+            )
+            total = splitmix64(total ^ state)
+    return total

@@ -6,6 +6,7 @@ References are for tests and for devices without Triton. They read device data o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -74,13 +75,22 @@ def store(
 class Segments:
     """Every index of every segment, segment by segment: three int64 vectors of equal length.
 
-    `disjoint` says that no index belongs to two segments.
+    `disjoint` says that no index belongs to two segments; `number` counts the segments, empty ones included.
     """
+
+    number: torch.Tensor
 
     owner: torch.Tensor
     within: torch.Tensor
     index: torch.Tensor
     disjoint: bool
+
+    def steps(self) -> Iterator[torch.Tensor]:
+        """Places of all first indices, then of all second ones, and so on: no segment stands twice in one step."""
+        _, order = torch.sort(self.within, stable=True)
+        for places in order.split(torch.bincount(self.within).tolist()):
+            if places.shape[0]:
+                yield places
 
 
 def segments(offsets: torch.Tensor, count: int, limit: int) -> Segments:
@@ -92,7 +102,56 @@ def segments(offsets: torch.Tensor, count: int, limit: int) -> Segments:
     owner = torch.repeat_interleave(torch.arange(count, device=offsets.device), lengths)
     within = torch.arange(owner.shape[0], device=offsets.device) - (lengths.cumsum(0) - lengths)[owner]
     disjoint = bool((offsets[1 : count + 1] >= offsets[:count]).all())
-    return Segments(owner, within, first[owner] + within, disjoint)
+    number = torch.arange(count, device=offsets.device)
+    return Segments(number, owner, within, first[owner] + within, disjoint)
+
+
+def spread(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A vector of its own, one element for each of `like`."""
+    return value.to(like.device).expand_as(like).clone()
+
+
+def add(counter: torch.Tensor, amount: torch.Tensor | int) -> None:
+    """Adds to the first element; sums wrap."""
+    counter[:1] += amount
+
+
+def append(
+    ring: torch.Tensor, next_row: torch.Tensor, groups: list[tuple[torch.Tensor, list[torch.Tensor | int]]]
+) -> None:
+    """Appends a row for every point whose reasons are not 0: point by point, and at one point group by group.
+
+    The counter grows by all of them. Rows that it places outside the ring are dropped.
+
+    Args:
+        groups: of each group the reasons, one for a point, and the fields of its row.
+    """
+    failing = torch.stack([reasons != 0 for reasons, _ in groups], 1).flatten()
+    fields = [torch.stack([_spread_field(field, reasons) for field in row], 1) for reasons, row in groups]
+    rows = torch.stack(fields, 1).flatten(0, 1)[failing]
+    first = int(next_row[0]) if next_row.shape[0] else 0
+    # The counter is an int32 that wraps.
+    place = (first + torch.arange(rows.shape[0], device=rows.device) + (1 << 31)) % (1 << 32) - (1 << 31)
+    inside = (place >= 0) & (place < ring.shape[0])
+    ring[place[inside]] = rows[inside]
+    next_row[:1] = (first + rows.shape[0] + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _spread_field(field: torch.Tensor | int, reasons: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor(field, dtype=torch.int64, device=reasons.device).expand_as(reasons)
+
+
+def byte_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as rows of bytes, whatever its dtype."""
+    return tensor.flatten(1).view(torch.uint8)
+
+
+def load_word(rows: torch.Tensor, row: torch.Tensor, byte: torch.Tensor) -> torch.Tensor:
+    """The little-endian 8-byte word that begins at a byte of a row; bytes outside are zero."""
+    word = torch.zeros_like(byte)
+    for place in range(8):
+        word |= load(rows, row, byte + place) << (8 * place)
+    return word
 
 
 def running_sum(values: torch.Tensor) -> torch.Tensor:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from .. import layout
+from .. import layout, structs
 from . import eager
 
 
@@ -19,6 +21,19 @@ def splitmix64(x: torch.Tensor) -> torch.Tensor:
 def splitmix64_mix3(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     """Hash of three words, in order."""
     return splitmix64(splitmix64(splitmix64(a) ^ b) ^ c)
+
+
+def link(slot: torch.Tensor, canary_buf: torch.Tensor) -> torch.Tensor:
+    """The prev_hash that the successor of a slot must carry; below slot 0 lies the chain's anchor."""
+    return torch.where(
+        slot >= 0,
+        splitmix64_mix3(
+            eager.load(canary_buf, slot, layout.CANARY_FIELD_PREV_HASH),
+            eager.load(canary_buf, slot, layout.CANARY_FIELD_TOKEN),
+            eager.load(canary_buf, slot, layout.CANARY_FIELD_POSITION),
+        ),
+        splitmix64(torch.tensor(eager.bits(layout.CANARY_CHAIN_ANCHOR))),
+    )
 
 
 def is_live(row: torch.Tensor, table_rows: int) -> torch.Tensor:
@@ -50,3 +65,28 @@ def slot_at(
     return translate(
         eager.load(req_to_token, row, position.clamp(0, table_width - 1)), full_to_swa_index_mapping, mapping_len
     )
+
+
+def real_kv_hash(
+    slot: torch.Tensor, real_kv_sources: Sequence[structs.RealKvSource], real_kv_hash_mode: layout.RealKvHashMode
+) -> torch.Tensor:
+    """Hash of the real KV bytes that a slot owns, over all sources in order; bytes outside a tensor are zero."""
+    total = torch.full_like(slot, 0)
+    if real_kv_hash_mode == layout.RealKvHashMode.NONE:
+        return total
+    for source in real_kv_sources:
+        page_size = eager.scalar(source.page_size, slot)
+        num_bytes_per_token = eager.scalar(source.num_bytes_per_token, slot)
+        rows = eager.byte_rows(source.tensor)
+        row = slot // page_size
+        byte = slot % page_size * num_bytes_per_token
+        state = torch.full_like(slot, 0)
+        if real_kv_hash_mode == layout.RealKvHashMode.PARTIAL:
+            given = torch.tensor(min(source.read_bytes, layout.PARTIAL_REAL_KV_BYTES))
+        else:
+            given = torch.tensor(source.read_bytes)
+        for place in range(0, given, 8):
+            word = eager.load_word(rows, row, byte + place)
+            state = splitmix64(state ^ word)
+        total = splitmix64(total ^ state)
+    return total

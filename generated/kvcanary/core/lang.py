@@ -105,6 +105,54 @@ def find_segment(index, offsets_ptr, count, SCAN: tl.constexpr):
 
 
 @triton.jit
+def append(failing, next_ptr, capacity):
+    """Rows for the points of a block that fail: (row, whether it exists). Rows past the end are counted and dropped.
+
+    The counter is device data: it may be negative or huge, and no row that it names outside the ring is written.
+    """
+    flags = failing.to(tl.int64)
+    first = tl.atomic_add(next_ptr, tl.sum(failing.to(tl.int32), axis=0), sem="relaxed").to(tl.int64)
+    row = first + tl.cumsum(flags, axis=0) - flags
+    return row, failing & (row >= 0) & (row < capacity)
+
+
+@triton.jit
+def load_words(tensor_ptr, start, first, row_bytes, inside, WORDS: tl.constexpr, RAGGED: tl.constexpr):
+    """WORDS neighbouring little-endian words for each lane, [lanes, WORDS], from byte `first` of the row at `start`.
+
+    Bytes outside the row are zero. Rows, and the places in them, begin at multiples of 16 bytes, so whole words are
+    aligned; only a row of a length that no word divides (RAGGED) ends inside one, which is then read by bytes.
+    """
+    byte = first[:, None] + 8 * tl.arange(0, WORDS)[None, :]
+    inside = inside[:, None] & (byte >= 0)
+    words_ptr = tensor_ptr.to(tl.pointer_type(tl.uint64))
+    place = start[:, None] + byte
+    words = tl.load(words_ptr + (place >> 3), mask=inside & (byte <= row_bytes - 8), other=0)
+    if RAGGED:
+        # The first word that begins in the last seven bytes of the row; a loop keeps the registers of one byte.
+        shift = tl.zeros([], tl.int64)
+        while shift < 7:
+            last = inside & (byte > row_bytes - 8) & (byte < row_bytes - shift)
+            part = tl.load(tensor_ptr + place + shift, mask=last, other=0)
+            words = words | (part.to(tl.uint64) << (8 * shift).to(tl.uint64))
+            shift += 1
+    return words
+
+
+@triton.jit
+def split_words(words):
+    """The eight columns of a tile, split in registers."""
+    even, odd = tl.split(tl.reshape(words, [words.shape[0], 4, 2]))
+    even_0, even_2 = tl.split(tl.reshape(even, [words.shape[0], 2, 2]))
+    odd_1, odd_3 = tl.split(tl.reshape(odd, [words.shape[0], 2, 2]))
+    word_0, word_4 = tl.split(even_0)
+    word_2, word_6 = tl.split(even_2)
+    word_1, word_5 = tl.split(odd_1)
+    word_3, word_7 = tl.split(odd_3)
+    return word_0, word_1, word_2, word_3, word_4, word_5, word_6, word_7
+
+
+@triton.jit
 def floor_div(a, b):
     """a // b rounded down, for positive b; Triton's own rounds towards zero."""
     quotient = a // b

@@ -80,8 +80,16 @@ def _stages(program: Program) -> str:
 
 
 def _struct_table(struct: StructIR) -> str:
-    rows = []
-    for field in struct.fields:
+    rows: list[list[object]] = []
+    values = {value.name: value for value in struct.values}
+    fields = {field.name: field for field in struct.fields}
+    for name in struct.order:
+        if name in values:
+            value = values[name]
+            shape = code(f"[<= {value.at_most}]") if value.kind == "list" else ""
+            rows.append([code(name), value.of or value.kind, shape, "", "", value.doc])
+            continue
+        field = fields[name]
         shape = f"[{', '.join(axis.text for axis in field.shape)}]"
         initial = "" if field.init is None else str(field.init)
         rows.append([code(field.name), field.dtype, code(shape), ITEM_BYTES[field.dtype], initial, field.doc])
@@ -97,6 +105,8 @@ def field_bytes(field: StructFieldIR, capacity: int) -> int | None:
 
 def total_bytes(struct: StructIR) -> str:
     """Bytes of the whole struct as `a × capacity + b`; empty where they do not grow that way."""
+    if not struct.capacity:
+        return ""
     totals = []
     for capacity in (0, 1, 2):
         sizes = [field_bytes(field, capacity) for field in struct.fields]

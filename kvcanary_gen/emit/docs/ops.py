@@ -20,6 +20,7 @@ from kvcanary_gen.ir import (
     ScalarArg,
     ScanDomain,
     StructIR,
+    StructValueIR,
     TensorArg,
 )
 from kvcanary_gen.lint import called, kernel_nodes
@@ -66,8 +67,9 @@ def _arguments(surface: Surface) -> str:
     rows = [[code(name), code(struct.name), "", "out", doc] for name, struct, doc in surface.structs]
     for arg in (*surface.arguments, *surface.workspaces):
         if isinstance(arg, ScalarArg):
-            rows.append([code(arg.name), "int", "", "in", _meaning(arg)])
-        else:
+            type_ = arg.enum or ("bool" if arg.static else "int")
+            rows.append([code(arg.name), type_, "", "in", _meaning(arg)])
+        elif isinstance(arg, TensorArg):
             way = "scratch" if arg in surface.workspaces else "out" if arg.name in outputs else "in"
             rows.append([code(arg.name), arg.dtype, code(arg.shape_text), way, _meaning(arg)])
     rows.append([code("backend"), "str or None", "", "in", "`triton` or `reference`; by device if None."])
@@ -84,8 +86,18 @@ def _meaning(arg: TensorArg | ScalarArg) -> str:
 
 
 def _struct(name: str, struct: StructIR, doc: str) -> dict[str, object]:
-    rows = [[code(f.name), f.dtype, code(_shape(f.shape)), f.doc] for f in struct.fields]
+    plain = {f.name: [code(f.name), f.dtype, code(_shape(f.shape)), f.doc] for f in struct.fields}
+    others = {v.name: [code(v.name), _value_type(v), _value_shape(v), v.doc] for v in struct.values}
+    rows = [(plain | others)[field] for field in struct.order]
     return {"name": name, "struct": struct, "doc": doc, "table": table(["field", "dtype", "shape", "meaning"], rows)}
+
+
+def _value_type(value: StructValueIR) -> str:
+    return value.of or {"int64": "int", "bytes": "any"}.get(value.kind, value.kind)
+
+
+def _value_shape(value: StructValueIR) -> str:
+    return code(f"[<= {value.at_most}]") if value.kind == "list" else ""
 
 
 def _shape(shape: object) -> str:

@@ -1,0 +1,326 @@
+# Written by kvcanary-gen from the spec; edit that instead.
+"""Writes the fingerprints of the new tokens, each request's chain going on from the last cached one.
+
+Contract §5.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors, layout, structs
+from ..core import checks, dispatch, eager, sources
+from . import write_collisions, write_entries, write_seeds
+
+# --- Public functions -------------------------------------------------------------------------------------------------
+
+
+def launch_canary_write_kernel(
+    *,
+    context: structs.VerifyOrWriteContext,
+    plan: structs.WritePlan,
+    input_ids: torch.Tensor,
+    positions: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    enable_write_input_assert: bool,
+    expected_input_tokens: torch.Tensor | None = None,
+    expected_input_positions: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+    backend: str | None = None,
+) -> None:
+    """Writes the fingerprints of the new tokens, each request's chain going on from the last cached one.
+
+    Contract §5. Outputs change in place; nothing is read back to the host.
+
+    Args:
+        context (VerifyOrWriteContext): The endpoint's buffers.
+        plan (WritePlan): The segments to write.
+        input_ids (int64 [num_new_tokens]): Token ids of the entries.
+        positions (int64 [num_new_tokens]): Positions of the entries in their requests.
+        out_cache_loc (int64 [num_new_tokens]): Slots of the entries, translated to the group's pool; negative ones are
+            skipped.
+        enable_write_input_assert (bool): Whether tokens and positions are compared with the expected ones.
+        expected_input_tokens (int64 [num_new_tokens], optional): Token ids that the entries should have.
+        expected_input_positions (int64 [num_new_tokens], optional): Positions that the entries should have.
+        workspace (int64 [>= write_req_capacity, WRITE_SEED_NUM_FIELDS], optional): Scratch for the seeds; allocated
+            when missing, so pass your own under graph capture.
+        backend (str, optional): 'triton' or 'reference'; chosen by KVCANARY_BACKEND or the device if None.
+
+    Raises:
+        CanaryError: KVC-034 for this operation, and the rules on every tensor's dtype, rank, length, contiguity and
+            device; all before anything is launched or written.
+    """
+    validate(
+        "launch_canary_write_kernel",
+        context=context,
+        plan=plan,
+        input_ids=input_ids,
+        positions=positions,
+        out_cache_loc=out_cache_loc,
+        enable_write_input_assert=enable_write_input_assert,
+        expected_input_tokens=expected_input_tokens,
+        expected_input_positions=expected_input_positions,
+        workspace=workspace,
+    )
+    if workspace is None:
+        workspace = torch.empty(
+            [plan.write_seed_slot_indices.shape[0], layout.WRITE_SEED_NUM_FIELDS],
+            dtype=torch.int64,
+            device=context.canary_buf.device,
+        )
+    if dispatch.use_triton(context.canary_buf, backend):
+        write_seeds.launch(
+            canary_buf=context.canary_buf,
+            write_seed_slot_indices=plan.write_seed_slot_indices,
+            write_num_valid_reqs=plan.write_num_valid_reqs,
+            seeds=workspace,
+            violation_ring=context.violation_ring,
+            violation_write_index=context.violation_write_index,
+            kernel_kind=context.kernel_kind,
+        )
+        write_entries.launch(
+            write_offsets=plan.write_offsets,
+            write_seed_slot_indices=plan.write_seed_slot_indices,
+            write_num_valid_reqs=plan.write_num_valid_reqs,
+            seeds=workspace,
+            input_ids=input_ids,
+            positions=positions,
+            out_cache_loc=out_cache_loc,
+            expected_input_tokens=expected_input_tokens,
+            expected_input_positions=expected_input_positions,
+            enable_chain_position_assert=context.enable_chain_position_assert,
+            canary_buf=context.canary_buf,
+            violation_ring=context.violation_ring,
+            violation_write_index=context.violation_write_index,
+            slot_run_counter=context.slot_run_counter,
+            kernel_run_counter=context.kernel_run_counter,
+            real_kv_sources=context.real_kv_sources,
+            kernel_kind=context.kernel_kind,
+            real_kv_hash_mode=context.real_kv_hash_mode,
+            enable_write_input_assert=enable_write_input_assert,
+        )
+        write_collisions.launch(
+            write_offsets=plan.write_offsets,
+            write_seed_slot_indices=plan.write_seed_slot_indices,
+            write_num_valid_reqs=plan.write_num_valid_reqs,
+            seeds=workspace,
+            input_ids=input_ids,
+            positions=positions,
+            out_cache_loc=out_cache_loc,
+            canary_buf=context.canary_buf,
+            violation_ring=context.violation_ring,
+            violation_write_index=context.violation_write_index,
+            kernel_kind=context.kernel_kind,
+        )
+    else:
+        dispatch.refuse_capture("launch_canary_write_kernel", context.canary_buf)
+        write_seeds.reference(
+            canary_buf=context.canary_buf,
+            write_seed_slot_indices=plan.write_seed_slot_indices,
+            write_num_valid_reqs=plan.write_num_valid_reqs,
+            seeds=workspace,
+            violation_ring=context.violation_ring,
+            violation_write_index=context.violation_write_index,
+            kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
+        )
+        write_entries.reference(
+            write_offsets=plan.write_offsets,
+            write_seed_slot_indices=plan.write_seed_slot_indices,
+            write_num_valid_reqs=plan.write_num_valid_reqs,
+            seeds=workspace,
+            input_ids=input_ids,
+            positions=positions,
+            out_cache_loc=out_cache_loc,
+            expected_input_tokens=expected_input_tokens,
+            expected_input_positions=expected_input_positions,
+            enable_chain_position_assert=context.enable_chain_position_assert,
+            canary_buf=context.canary_buf,
+            violation_ring=context.violation_ring,
+            violation_write_index=context.violation_write_index,
+            slot_run_counter=context.slot_run_counter,
+            kernel_run_counter=context.kernel_run_counter,
+            real_kv_sources=context.real_kv_sources,
+            kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
+            real_kv_hash_mode=context.real_kv_hash_mode,
+            enable_write_input_assert=enable_write_input_assert,
+        )
+        write_collisions.reference(
+            write_offsets=plan.write_offsets,
+            write_seed_slot_indices=plan.write_seed_slot_indices,
+            write_num_valid_reqs=plan.write_num_valid_reqs,
+            seeds=workspace,
+            input_ids=input_ids,
+            positions=positions,
+            out_cache_loc=out_cache_loc,
+            canary_buf=context.canary_buf,
+            violation_ring=context.violation_ring,
+            violation_write_index=context.violation_write_index,
+            kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
+        )
+
+
+def launch_canary_write_kernel_torch_reference(
+    *,
+    context: structs.VerifyOrWriteContext,
+    plan: structs.WritePlan,
+    input_ids: torch.Tensor,
+    positions: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    enable_write_input_assert: bool,
+    expected_input_tokens: torch.Tensor | None = None,
+    expected_input_positions: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
+    """Writes the fingerprints of the new tokens, each request's chain going on from the last cached one.
+
+    The reference: same arguments, same result, on any device. Contract §5.
+
+    Raises:
+        CanaryError: KVC-034 for this operation, and the rules on every tensor's dtype, rank, length, contiguity and
+            device; all before anything is launched or written.
+    """
+    validate(
+        "launch_canary_write_kernel_torch_reference",
+        context=context,
+        plan=plan,
+        input_ids=input_ids,
+        positions=positions,
+        out_cache_loc=out_cache_loc,
+        enable_write_input_assert=enable_write_input_assert,
+        expected_input_tokens=expected_input_tokens,
+        expected_input_positions=expected_input_positions,
+        workspace=workspace,
+    )
+    dispatch.refuse_capture("launch_canary_write_kernel_torch_reference", context.canary_buf)
+    if workspace is None:
+        workspace = torch.empty(
+            [plan.write_seed_slot_indices.shape[0], layout.WRITE_SEED_NUM_FIELDS],
+            dtype=torch.int64,
+            device=context.canary_buf.device,
+        )
+    write_seeds.reference(
+        canary_buf=context.canary_buf,
+        write_seed_slot_indices=plan.write_seed_slot_indices,
+        write_num_valid_reqs=plan.write_num_valid_reqs,
+        seeds=workspace,
+        violation_ring=context.violation_ring,
+        violation_write_index=context.violation_write_index,
+        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
+    )
+    write_entries.reference(
+        write_offsets=plan.write_offsets,
+        write_seed_slot_indices=plan.write_seed_slot_indices,
+        write_num_valid_reqs=plan.write_num_valid_reqs,
+        seeds=workspace,
+        input_ids=input_ids,
+        positions=positions,
+        out_cache_loc=out_cache_loc,
+        expected_input_tokens=expected_input_tokens,
+        expected_input_positions=expected_input_positions,
+        enable_chain_position_assert=context.enable_chain_position_assert,
+        canary_buf=context.canary_buf,
+        violation_ring=context.violation_ring,
+        violation_write_index=context.violation_write_index,
+        slot_run_counter=context.slot_run_counter,
+        kernel_run_counter=context.kernel_run_counter,
+        real_kv_sources=context.real_kv_sources,
+        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
+        real_kv_hash_mode=context.real_kv_hash_mode,
+        enable_write_input_assert=enable_write_input_assert,
+    )
+    write_collisions.reference(
+        write_offsets=plan.write_offsets,
+        write_seed_slot_indices=plan.write_seed_slot_indices,
+        write_num_valid_reqs=plan.write_num_valid_reqs,
+        seeds=workspace,
+        input_ids=input_ids,
+        positions=positions,
+        out_cache_loc=out_cache_loc,
+        canary_buf=context.canary_buf,
+        violation_ring=context.violation_ring,
+        violation_write_index=context.violation_write_index,
+        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
+    )
+
+
+# --- Validation -------------------------------------------------------------------------------------------------------
+
+
+def validate(
+    op: str,
+    *,
+    context: structs.VerifyOrWriteContext,
+    plan: structs.WritePlan,
+    input_ids: torch.Tensor,
+    positions: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    enable_write_input_assert: bool,
+    expected_input_tokens: torch.Tensor | None,
+    expected_input_positions: torch.Tensor | None,
+    workspace: torch.Tensor | None,
+) -> None:
+    """Checks metadata alone and raises the first rule broken; `op` is the public function called."""
+    checks.kind("context", context, structs.VerifyOrWriteContext)
+    checks.kind("plan", plan, structs.WritePlan)
+    tensors: checks.Tensors = [
+        ("context.canary_buf", context.canary_buf, torch.uint8, 2),
+        ("context.violation_ring", context.violation_ring, torch.int64, 2),
+        ("context.violation_write_index", context.violation_write_index, torch.int32, 1),
+        ("context.slot_run_counter", context.slot_run_counter, torch.int64, 1),
+        ("context.kernel_run_counter", context.kernel_run_counter, torch.int64, 1),
+        ("context.enable_chain_position_assert", context.enable_chain_position_assert, torch.int32, 1),
+        ("plan.write_offsets", plan.write_offsets, torch.int64, 1),
+        ("plan.write_seed_slot_indices", plan.write_seed_slot_indices, torch.int64, 1),
+        ("plan.write_num_valid_reqs", plan.write_num_valid_reqs, torch.int32, 1),
+        ("input_ids", input_ids, torch.int64, 1),
+        ("positions", positions, torch.int64, 1),
+        ("out_cache_loc", out_cache_loc, torch.int64, 1),
+    ]
+    if expected_input_tokens is not None:
+        tensors.append(("expected_input_tokens", expected_input_tokens, torch.int64, 1))
+    if expected_input_positions is not None:
+        tensors.append(("expected_input_positions", expected_input_positions, torch.int64, 1))
+    if workspace is not None:
+        tensors.append(("workspace", workspace, torch.int64, 2))
+    checks.kinds(tensors)
+    checks.kind("enable_write_input_assert", enable_write_input_assert, bool)
+    checks.kind("context.kernel_kind", context.kernel_kind, int)
+    sources.real_kv_source_kinds("context.real_kv_sources", context.real_kv_sources)
+    checks.kind("context.real_kv_hash_mode", context.real_kv_hash_mode, layout.RealKvHashMode)
+    checks.int64("context.kernel_kind", context.kernel_kind)
+    checks.dtypes(tensors)
+    checks.ranks(tensors)
+    checks.at_least("context.canary_buf.shape[1]", context.canary_buf.shape[1], layout.SLOT_BYTES)
+    checks.length("context.violation_ring.shape[1]", context.violation_ring.shape[1], layout.VIOLATION_NUM_FIELDS)
+    checks.length("context.violation_write_index", context.violation_write_index.shape[0], 1)
+    checks.length("context.slot_run_counter", context.slot_run_counter.shape[0], 1)
+    checks.length("context.kernel_run_counter", context.kernel_run_counter.shape[0], 1)
+    checks.length("context.enable_chain_position_assert", context.enable_chain_position_assert.shape[0], 1)
+    write_seed_slot_indices_len = checks.size("plan.write_seed_slot_indices", plan.write_seed_slot_indices, 1, 0)
+    checks.length("plan.write_offsets", plan.write_offsets.shape[0], write_seed_slot_indices_len + 1)
+    checks.length("plan.write_num_valid_reqs", plan.write_num_valid_reqs.shape[0], 1)
+    num_new_tokens = checks.size("input_ids", input_ids, 1, 0)
+    checks.length("positions", positions.shape[0], num_new_tokens)
+    checks.length("out_cache_loc", out_cache_loc.shape[0], num_new_tokens)
+    if expected_input_tokens is not None:
+        checks.length("expected_input_tokens", expected_input_tokens.shape[0], num_new_tokens)
+    if expected_input_positions is not None:
+        checks.length("expected_input_positions", expected_input_positions.shape[0], num_new_tokens)
+    if workspace is not None:
+        checks.at_least("workspace", workspace.shape[0], write_seed_slot_indices_len)
+    if workspace is not None:
+        checks.length("workspace.shape[1]", workspace.shape[1], layout.WRITE_SEED_NUM_FIELDS)
+    checks.contiguous(tensors)
+    checks.devices(tensors)
+    sources.real_kv_source_devices("context.real_kv_sources", context.real_kv_sources, tensors)
+    checks.aligned(tensors)
+    checks.words("context.canary_buf", context.canary_buf)
+    checks.count("context.real_kv_sources", context.real_kv_sources, 4)
+    sources.real_kv_source_values("context.real_kv_sources", context.real_kv_sources)
+    sources.real_kv_source_geometry("context.real_kv_sources", context.real_kv_sources)
+    if enable_write_input_assert and (expected_input_tokens is None or expected_input_positions is None):
+        raise errors.CanaryValueError(
+            "KVC-034",
+            f"kv-canary: {op} requires expected_input_tokens and expected_input_positions when "
+            "enable_write_input_assert is set",
+        )

@@ -1,0 +1,368 @@
+# Written by kvcanary-gen from the spec; edit that instead.
+"""Compares the fingerprint of every planned entry with what it should be.
+
+Contract §4. Operations launch this kernel; it has no public functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+
+from .. import layout, structs
+from ..core import device, dispatch, eager, functions, lang, sources
+
+# --- Triton -----------------------------------------------------------------------------------------------------------
+
+
+@lang.kernel
+def _verify_entries_kernel(
+    # inputs
+    canary_buf_ptr,  # [num_slots, >= SLOT_BYTES] uint8
+    verify_slot_indices_ptr,  # [verify_capacity] int64
+    verify_expected_tokens_ptr,  # [verify_capacity] int64
+    verify_expected_positions_ptr,  # [verify_capacity] int64
+    verify_prev_slot_indices_ptr,  # [verify_capacity] int64
+    verify_num_valid_ptr,  # [1] int32
+    verify_enable_ptr,  # [1] int32
+    # outputs
+    violation_ring_ptr,  # [ring_capacity, VIOLATION_NUM_FIELDS] int64
+    violation_write_index_ptr,  # [1] int32
+    slot_run_counter_ptr,  # [1] int64
+    kernel_run_counter_ptr,  # [1] int64
+    # real kv sources
+    real_kv_sources_ptr_0,
+    real_kv_sources_rows_0: tl.int64,
+    real_kv_sources_row_stride_0: tl.int64,
+    real_kv_sources_row_bytes_0: tl.int64,
+    real_kv_sources_page_size_0: tl.int64,
+    real_kv_sources_num_bytes_per_token_0: tl.int64,
+    real_kv_sources_read_bytes_0: tl.int64,
+    real_kv_sources_ptr_1,
+    real_kv_sources_rows_1: tl.int64,
+    real_kv_sources_row_stride_1: tl.int64,
+    real_kv_sources_row_bytes_1: tl.int64,
+    real_kv_sources_page_size_1: tl.int64,
+    real_kv_sources_num_bytes_per_token_1: tl.int64,
+    real_kv_sources_read_bytes_1: tl.int64,
+    real_kv_sources_ptr_2,
+    real_kv_sources_rows_2: tl.int64,
+    real_kv_sources_row_stride_2: tl.int64,
+    real_kv_sources_row_bytes_2: tl.int64,
+    real_kv_sources_page_size_2: tl.int64,
+    real_kv_sources_num_bytes_per_token_2: tl.int64,
+    real_kv_sources_read_bytes_2: tl.int64,
+    real_kv_sources_ptr_3,
+    real_kv_sources_rows_3: tl.int64,
+    real_kv_sources_row_stride_3: tl.int64,
+    real_kv_sources_row_bytes_3: tl.int64,
+    real_kv_sources_page_size_3: tl.int64,
+    real_kv_sources_num_bytes_per_token_3: tl.int64,
+    real_kv_sources_read_bytes_3: tl.int64,
+    # sizes and scalars
+    verify_capacity: tl.int64,
+    num_slots: tl.int64,
+    canary_buf_words: tl.int64,
+    ring_capacity: tl.int64,
+    kernel_kind: tl.int64,
+    # constants
+    REAL_KV_HASH_MODE: tl.constexpr,
+    CHECK_VERIFY_EXPECTED_TOKEN: tl.constexpr,
+    REAL_KV_SOURCES_COUNT: tl.constexpr,
+    REAL_KV_SOURCES_RAGGED: tl.constexpr,
+    TILE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Compares the fingerprint of every planned entry with what it should be."""
+    # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
+    verify_capacity = verify_capacity.to(tl.int64) + 0
+    num_slots = num_slots.to(tl.int64) + 0
+    canary_buf_words = canary_buf_words.to(tl.int64) + 0
+    ring_capacity = ring_capacity.to(tl.int64) + 0
+    kernel_kind = kernel_kind.to(tl.int64) + 0
+    if tl.program_id(0) == 0:
+        tl.atomic_add(kernel_run_counter_ptr, tl.full([], 1, tl.int64), sem="relaxed")
+    if tl.load(verify_enable_ptr).to(tl.int64) == 0:
+        return
+    if tl.program_id(0) == 0:
+        tl.atomic_add(
+            slot_run_counter_ptr,
+            tl.minimum(tl.maximum(tl.load(verify_num_valid_ptr).to(tl.int64), 0), verify_capacity),
+            sem="relaxed",
+        )
+    count = tl.minimum(tl.load(verify_num_valid_ptr).to(tl.int64), verify_capacity)
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < count
+    slot = tl.load(verify_slot_indices_ptr + i, mask=mask, other=0)
+    inside = (slot >= 0) & (slot < num_slots)
+    checked = inside & (slot != device.TOKEN_TO_KV_SLOT_PADDING)
+    prev = tl.load(verify_prev_slot_indices_ptr + i, mask=mask, other=0)
+    linked = checked & (prev != device.TOKEN_TO_KV_SLOT_PADDING)
+    prev_inside = prev < num_slots
+    stored_token = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    )
+    stored_position = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_POSITION,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    )
+    stored_prev_hash = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_PREV_HASH,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    ).to(tl.uint64, bitcast=True)
+    stored_real_kv_hash = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_REAL_KV_HASH,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    ).to(tl.uint64, bitcast=True)
+    expected_link = tl.where(
+        linked,
+        tl.where(
+            prev_inside, device.link(prev, mask & linked & prev_inside, canary_buf_ptr, num_slots, canary_buf_words), 0
+        ),
+        stored_prev_hash,
+    )
+    if CHECK_VERIFY_EXPECTED_TOKEN:
+        expected_token = tl.load(verify_expected_tokens_ptr + i, mask=mask, other=0)
+    else:
+        expected_token = tl.where(mask, tl.full([], -1, tl.int64), 0)
+    expected_position = tl.load(verify_expected_positions_ptr + i, mask=mask, other=0)
+    real_kv_hash_now = tl.where(
+        checked,
+        device.real_kv_hash(
+            slot,
+            mask & checked,
+            real_kv_sources_ptr_0,
+            real_kv_sources_rows_0,
+            real_kv_sources_row_stride_0,
+            real_kv_sources_row_bytes_0,
+            real_kv_sources_page_size_0,
+            real_kv_sources_num_bytes_per_token_0,
+            real_kv_sources_read_bytes_0,
+            real_kv_sources_ptr_1,
+            real_kv_sources_rows_1,
+            real_kv_sources_row_stride_1,
+            real_kv_sources_row_bytes_1,
+            real_kv_sources_page_size_1,
+            real_kv_sources_num_bytes_per_token_1,
+            real_kv_sources_read_bytes_1,
+            real_kv_sources_ptr_2,
+            real_kv_sources_rows_2,
+            real_kv_sources_row_stride_2,
+            real_kv_sources_row_bytes_2,
+            real_kv_sources_page_size_2,
+            real_kv_sources_num_bytes_per_token_2,
+            real_kv_sources_read_bytes_2,
+            real_kv_sources_ptr_3,
+            real_kv_sources_rows_3,
+            real_kv_sources_row_stride_3,
+            real_kv_sources_row_bytes_3,
+            real_kv_sources_page_size_3,
+            real_kv_sources_num_bytes_per_token_3,
+            real_kv_sources_read_bytes_3,
+            REAL_KV_SOURCES_COUNT,
+            REAL_KV_SOURCES_RAGGED,
+            REAL_KV_HASH_MODE,
+            TILE,
+        ),
+        0,
+    )
+    reasons = tl.zeros([BLOCK], tl.int64)
+    reasons |= tl.where(inside == 0, device.FAIL_REASON_VERIFY_SLOT_OUT_OF_RANGE, 0)
+    failing = mask & (reasons != 0)
+    if tl.max(failing.to(tl.int32), axis=0) > 0:
+        row, kept = lang.append(failing, violation_write_index_ptr, ring_capacity)
+        row_ptr = violation_ring_ptr + row * device.VIOLATION_NUM_FIELDS
+        tl.store(row_ptr, kernel_kind, mask=kept)
+        tl.store(row_ptr + 1, slot, mask=kept)
+        tl.store(row_ptr + 2, expected_position, mask=kept)
+        tl.store(row_ptr + 3, 0, mask=kept)
+        tl.store(row_ptr + 4, expected_token, mask=kept)
+        tl.store(row_ptr + 5, 0, mask=kept)
+        tl.store(row_ptr + 6, 0, mask=kept)
+        tl.store(row_ptr + 7, reasons, mask=kept)
+    reasons_2 = tl.zeros([BLOCK], tl.int64)
+    reasons_2 |= tl.where(
+        linked & prev_inside & (stored_prev_hash != expected_link), device.FAIL_REASON_VERIFY_CHAIN_HASH_MISMATCH, 0
+    )
+    reasons_2 |= tl.where(linked & (prev_inside == 0), device.FAIL_REASON_VERIFY_SLOT_OUT_OF_RANGE, 0)
+    reasons_2 |= tl.where(
+        (expected_token != -1) & (stored_token != expected_token), device.FAIL_REASON_VERIFY_TOKEN_MISMATCH, 0
+    )
+    reasons_2 |= tl.where(stored_position != expected_position, device.FAIL_REASON_VERIFY_POSITION_MISMATCH, 0)
+    reasons_2 |= tl.where(stored_real_kv_hash != real_kv_hash_now, device.FAIL_REASON_VERIFY_REAL_KV_HASH_MISMATCH, 0)
+    failing_2 = mask & checked & (reasons_2 != 0)
+    if tl.max(failing_2.to(tl.int32), axis=0) > 0:
+        row_2, kept_2 = lang.append(failing_2, violation_write_index_ptr, ring_capacity)
+        row_2_ptr = violation_ring_ptr + row_2 * device.VIOLATION_NUM_FIELDS
+        tl.store(row_2_ptr, kernel_kind, mask=kept_2)
+        tl.store(row_2_ptr + 1, slot, mask=kept_2)
+        tl.store(row_2_ptr + 2, stored_position, mask=kept_2)
+        tl.store(row_2_ptr + 3, stored_token, mask=kept_2)
+        tl.store(row_2_ptr + 4, expected_token, mask=kept_2)
+        tl.store(row_2_ptr + 5, stored_prev_hash, mask=kept_2)
+        tl.store(row_2_ptr + 6, expected_link, mask=kept_2)
+        tl.store(row_2_ptr + 7, reasons_2, mask=kept_2)
+
+
+def launch(
+    *,
+    canary_buf: torch.Tensor,
+    verify_slot_indices: torch.Tensor,
+    verify_expected_tokens: torch.Tensor,
+    verify_expected_positions: torch.Tensor,
+    verify_prev_slot_indices: torch.Tensor,
+    verify_num_valid: torch.Tensor,
+    verify_enable: torch.Tensor,
+    violation_ring: torch.Tensor,
+    violation_write_index: torch.Tensor,
+    slot_run_counter: torch.Tensor,
+    kernel_run_counter: torch.Tensor,
+    real_kv_sources: Sequence[structs.RealKvSource],
+    kernel_kind: int,
+    real_kv_hash_mode: layout.RealKvHashMode,
+    check_verify_expected_token: bool,
+) -> None:
+    """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
+    canary_buf = canary_buf.view(torch.int64)
+    verify_capacity = verify_slot_indices.shape[0]
+    num_slots = canary_buf.shape[0]
+    canary_buf_words = canary_buf.shape[1]
+    ring_capacity = violation_ring.shape[0]
+    programs = triton.cdiv(verify_capacity, 256)
+    programs = max(1, programs)  # one at least counts the launch
+    if real_kv_hash_mode == layout.RealKvHashMode.NONE:
+        real_kv_sources = ()
+    real_kv_sources_arguments, real_kv_sources_ragged = sources.real_kv_source_arguments(real_kv_sources, 4)
+    # Short folds read small tiles.
+    longest = 0
+    for source in real_kv_sources:
+        length = (
+            min(source.read_bytes, layout.PARTIAL_REAL_KV_BYTES)
+            if real_kv_hash_mode == layout.RealKvHashMode.PARTIAL
+            else source.read_bytes
+        )
+        longest = max(longest, length)
+    tile = 2 if longest <= 16 else 8
+    with dispatch.on_device(canary_buf):
+        _verify_entries_kernel[(programs,)](
+            canary_buf,
+            verify_slot_indices,
+            verify_expected_tokens,
+            verify_expected_positions,
+            verify_prev_slot_indices,
+            verify_num_valid,
+            verify_enable,
+            violation_ring,
+            violation_write_index,
+            slot_run_counter,
+            kernel_run_counter,
+            *real_kv_sources_arguments,
+            verify_capacity,
+            num_slots,
+            canary_buf_words,
+            ring_capacity,
+            kernel_kind,
+            REAL_KV_HASH_MODE=int(real_kv_hash_mode),
+            CHECK_VERIFY_EXPECTED_TOKEN=check_verify_expected_token,
+            REAL_KV_SOURCES_COUNT=len(real_kv_sources),
+            REAL_KV_SOURCES_RAGGED=real_kv_sources_ragged,
+            TILE=tile,
+            BLOCK=256,
+            num_warps=8,
+        )
+
+
+# --- Reference --------------------------------------------------------------------------------------------------------
+
+
+def reference(
+    *,
+    canary_buf: torch.Tensor,
+    verify_slot_indices: torch.Tensor,
+    verify_expected_tokens: torch.Tensor,
+    verify_expected_positions: torch.Tensor,
+    verify_prev_slot_indices: torch.Tensor,
+    verify_num_valid: torch.Tensor,
+    verify_enable: torch.Tensor,
+    violation_ring: torch.Tensor,
+    violation_write_index: torch.Tensor,
+    slot_run_counter: torch.Tensor,
+    kernel_run_counter: torch.Tensor,
+    real_kv_sources: Sequence[structs.RealKvSource],
+    kernel_kind: torch.Tensor,
+    real_kv_hash_mode: layout.RealKvHashMode,
+    check_verify_expected_token: bool,
+) -> None:
+    """The kernel in vectorised torch, on any device; scalars are 0-d tensors, so that they wrap."""
+    canary_buf = canary_buf.view(torch.int64)
+    verify_capacity = verify_slot_indices.shape[0]
+    num_slots = canary_buf.shape[0]
+    eager.add(kernel_run_counter, 1)
+    if not bool(eager.load(verify_enable, 0) != 0):
+        return
+    eager.add(slot_run_counter, eager.load(verify_num_valid, 0).clamp(0, verify_capacity))
+    i = torch.arange(max(min(int(eager.load(verify_num_valid, 0)), verify_capacity), 0), device=canary_buf.device)
+    slot = eager.load(verify_slot_indices, i)
+    inside = (slot >= 0) & (slot < num_slots)
+    checked = inside & (slot != layout.TOKEN_TO_KV_SLOT_PADDING)
+    prev = eager.load(verify_prev_slot_indices, i)
+    linked = checked & (prev != layout.TOKEN_TO_KV_SLOT_PADDING)
+    prev_inside = prev < num_slots
+    stored_token = eager.load(canary_buf, slot, layout.CANARY_FIELD_TOKEN)
+    stored_position = eager.load(canary_buf, slot, layout.CANARY_FIELD_POSITION)
+    stored_prev_hash = eager.load(canary_buf, slot, layout.CANARY_FIELD_PREV_HASH)
+    stored_real_kv_hash = eager.load(canary_buf, slot, layout.CANARY_FIELD_REAL_KV_HASH)
+    expected_link = torch.where(linked, torch.where(prev_inside, functions.link(prev, canary_buf), 0), stored_prev_hash)
+    if check_verify_expected_token:
+        expected_token = eager.load(verify_expected_tokens, i)
+    else:
+        expected_token = torch.tensor(-1)
+    expected_position = eager.load(verify_expected_positions, i)
+    real_kv_hash_now = torch.where(checked, functions.real_kv_hash(slot, real_kv_sources, real_kv_hash_mode), 0)
+    slot_range_reasons = torch.zeros_like(i)
+    slot_range_reasons |= torch.where(~inside, layout.FailReason.VERIFY_SLOT_OUT_OF_RANGE, 0)
+    slot_range_row: list[torch.Tensor | int] = [
+        kernel_kind,
+        slot,
+        expected_position,
+        0,
+        expected_token,
+        0,
+        0,
+        slot_range_reasons,
+    ]
+    fingerprint_reasons = torch.zeros_like(i)
+    fingerprint_reasons |= torch.where(
+        linked & prev_inside & (stored_prev_hash != expected_link), layout.FailReason.VERIFY_CHAIN_HASH_MISMATCH, 0
+    )
+    fingerprint_reasons |= torch.where(linked & ~prev_inside, layout.FailReason.VERIFY_SLOT_OUT_OF_RANGE, 0)
+    fingerprint_reasons |= torch.where(
+        (expected_token != -1) & (stored_token != expected_token), layout.FailReason.VERIFY_TOKEN_MISMATCH, 0
+    )
+    fingerprint_reasons |= torch.where(
+        stored_position != expected_position, layout.FailReason.VERIFY_POSITION_MISMATCH, 0
+    )
+    fingerprint_reasons |= torch.where(
+        stored_real_kv_hash != real_kv_hash_now, layout.FailReason.VERIFY_REAL_KV_HASH_MISMATCH, 0
+    )
+    fingerprint_reasons = torch.where(checked, fingerprint_reasons, 0)
+    fingerprint_row: list[torch.Tensor | int] = [
+        kernel_kind,
+        slot,
+        stored_position,
+        stored_token,
+        expected_token,
+        stored_prev_hash,
+        expected_link,
+        fingerprint_reasons,
+    ]
+    rows = [(slot_range_reasons, slot_range_row), (fingerprint_reasons, fingerprint_row)]
+    eager.append(violation_ring, violation_write_index, rows)

@@ -1,0 +1,477 @@
+# Written by kvcanary-gen from the spec; edit that instead.
+"""Stores the fingerprints of the new tokens, each request's chain going on from its seed.
+
+Contract §5. Operations launch this kernel; it has no public functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+
+from .. import layout, structs
+from ..core import device, dispatch, eager, functions, lang, sources
+
+# --- Triton -----------------------------------------------------------------------------------------------------------
+
+
+@lang.kernel
+def _write_entries_kernel(
+    # inputs
+    write_offsets_ptr,  # [write_req_capacity + 1] int64
+    write_seed_slot_indices_ptr,  # [write_req_capacity] int64
+    write_num_valid_reqs_ptr,  # [1] int32
+    seeds_ptr,  # [>= write_req_capacity, WRITE_SEED_NUM_FIELDS] int64
+    input_ids_ptr,  # [num_new_tokens] int64
+    positions_ptr,  # [num_new_tokens] int64
+    out_cache_loc_ptr,  # [num_new_tokens] int64
+    expected_input_tokens_ptr,  # [num_new_tokens] int64
+    expected_input_positions_ptr,  # [num_new_tokens] int64
+    enable_chain_position_assert_ptr,  # [1] int32
+    # outputs
+    canary_buf_ptr,  # [num_slots, >= SLOT_BYTES] uint8
+    violation_ring_ptr,  # [ring_capacity, VIOLATION_NUM_FIELDS] int64
+    violation_write_index_ptr,  # [1] int32
+    slot_run_counter_ptr,  # [1] int64
+    kernel_run_counter_ptr,  # [1] int64
+    # real kv sources
+    real_kv_sources_ptr_0,
+    real_kv_sources_rows_0: tl.int64,
+    real_kv_sources_row_stride_0: tl.int64,
+    real_kv_sources_row_bytes_0: tl.int64,
+    real_kv_sources_page_size_0: tl.int64,
+    real_kv_sources_num_bytes_per_token_0: tl.int64,
+    real_kv_sources_read_bytes_0: tl.int64,
+    real_kv_sources_ptr_1,
+    real_kv_sources_rows_1: tl.int64,
+    real_kv_sources_row_stride_1: tl.int64,
+    real_kv_sources_row_bytes_1: tl.int64,
+    real_kv_sources_page_size_1: tl.int64,
+    real_kv_sources_num_bytes_per_token_1: tl.int64,
+    real_kv_sources_read_bytes_1: tl.int64,
+    real_kv_sources_ptr_2,
+    real_kv_sources_rows_2: tl.int64,
+    real_kv_sources_row_stride_2: tl.int64,
+    real_kv_sources_row_bytes_2: tl.int64,
+    real_kv_sources_page_size_2: tl.int64,
+    real_kv_sources_num_bytes_per_token_2: tl.int64,
+    real_kv_sources_read_bytes_2: tl.int64,
+    real_kv_sources_ptr_3,
+    real_kv_sources_rows_3: tl.int64,
+    real_kv_sources_row_stride_3: tl.int64,
+    real_kv_sources_row_bytes_3: tl.int64,
+    real_kv_sources_page_size_3: tl.int64,
+    real_kv_sources_num_bytes_per_token_3: tl.int64,
+    real_kv_sources_read_bytes_3: tl.int64,
+    # sizes and scalars
+    num_new_tokens: tl.int64,
+    write_req_capacity: tl.int64,
+    seeds_len: tl.int64,
+    seeds_words: tl.int64,
+    num_slots: tl.int64,
+    canary_buf_words: tl.int64,
+    ring_capacity: tl.int64,
+    kernel_kind: tl.int64,
+    lanes: tl.int64,  # programs for each segment
+    # constants
+    HAS_EXPECTED_INPUT_TOKENS: tl.constexpr,
+    HAS_EXPECTED_INPUT_POSITIONS: tl.constexpr,
+    REAL_KV_HASH_MODE: tl.constexpr,
+    ENABLE_WRITE_INPUT_ASSERT: tl.constexpr,
+    REAL_KV_SOURCES_COUNT: tl.constexpr,
+    REAL_KV_SOURCES_RAGGED: tl.constexpr,
+    TILE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Stores the fingerprints of the new tokens, each request's chain going on from its seed."""
+    # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
+    num_new_tokens = num_new_tokens.to(tl.int64) + 0
+    write_req_capacity = write_req_capacity.to(tl.int64) + 0
+    seeds_len = seeds_len.to(tl.int64) + 0
+    seeds_words = seeds_words.to(tl.int64) + 0
+    num_slots = num_slots.to(tl.int64) + 0
+    canary_buf_words = canary_buf_words.to(tl.int64) + 0
+    ring_capacity = ring_capacity.to(tl.int64) + 0
+    kernel_kind = kernel_kind.to(tl.int64) + 0
+    lanes = lanes.to(tl.int64) + 0
+    if tl.program_id(0) == 0:
+        tl.atomic_add(kernel_run_counter_ptr, tl.full([], 1, tl.int64), sem="relaxed")
+    count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
+    program = tl.program_id(0).to(tl.int64)
+    segment = program // lanes
+    if segment >= count:
+        return
+    first, end = lang.segment_bounds(segment, True, write_offsets_ptr, num_new_tokens)
+    seeds_value = tl.load(
+        seeds_ptr + segment * seeds_words + device.WRITE_SEED_FIELD_LINK, mask=segment < seeds_len, other=0
+    ).to(tl.uint64, bitcast=True)
+    chain_prev_hash = seeds_value
+    seeds_value_2 = tl.load(
+        seeds_ptr + segment * seeds_words + device.WRITE_SEED_FIELD_POSITION, mask=segment < seeds_len, other=0
+    )
+    chain_previous_position = seeds_value_2
+    start = tl.zeros([], tl.int64)
+    while start < end - first:
+        j = start + tl.arange(0, BLOCK)
+        prev_hash = tl.zeros([BLOCK], tl.uint64)
+        previous_position = tl.zeros([BLOCK], tl.int64)
+        # The state before each entry of the block, in order.
+        at = start
+        while at < tl.minimum(start + BLOCK, end - first):
+            chain_index = first + at
+            prev_hash = tl.where(j == at, chain_prev_hash, prev_hash)
+            previous_position = tl.where(j == at, chain_previous_position, previous_position)
+            chain_slot = tl.load(out_cache_loc_ptr + chain_index)
+            chain_stored = (chain_slot >= 0) & (chain_slot < num_slots)
+            chain_token = tl.load(input_ids_ptr + chain_index)
+            chain_position = tl.load(positions_ptr + chain_index)
+            next_prev_hash = device.splitmix64_mix3(
+                chain_prev_hash, chain_token.to(tl.uint64, bitcast=True), chain_position.to(tl.uint64, bitcast=True)
+            )
+            next_previous_position = chain_position
+            chain_prev_hash = tl.where(chain_stored, next_prev_hash, chain_prev_hash)
+            chain_previous_position = tl.where(chain_stored, next_previous_position, chain_previous_position)
+            at += 1
+        # Everything else, on the whole block at once.
+        if (start // BLOCK) % lanes == program % lanes:
+            r = segment + tl.zeros([BLOCK], tl.int64)
+            i = first + j
+            mask = i < end
+            slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
+            stored = (slot >= 0) & (slot < num_slots)
+            token = tl.load(input_ids_ptr + i, mask=mask, other=0)
+            position = tl.load(positions_ptr + i, mask=mask, other=0)
+            seed = tl.load(write_seed_slot_indices_ptr + r, mask=mask, other=0)
+            chained = (
+                lang.one_bit(tl.load(enable_chain_position_assert_ptr).to(tl.int64) != 0)
+                & (seed >= 0)
+                & (seed < num_slots)
+            )
+            if ENABLE_WRITE_INPUT_ASSERT and HAS_EXPECTED_INPUT_TOKENS:
+                expected_token = tl.load(expected_input_tokens_ptr + i, mask=mask, other=0)
+            else:
+                expected_token = token
+            if ENABLE_WRITE_INPUT_ASSERT and HAS_EXPECTED_INPUT_POSITIONS:
+                expected_position = tl.load(expected_input_positions_ptr + i, mask=mask, other=0)
+            else:
+                expected_position = position
+            bytes_hash = tl.where(
+                stored,
+                device.real_kv_hash(
+                    slot,
+                    mask & stored,
+                    real_kv_sources_ptr_0,
+                    real_kv_sources_rows_0,
+                    real_kv_sources_row_stride_0,
+                    real_kv_sources_row_bytes_0,
+                    real_kv_sources_page_size_0,
+                    real_kv_sources_num_bytes_per_token_0,
+                    real_kv_sources_read_bytes_0,
+                    real_kv_sources_ptr_1,
+                    real_kv_sources_rows_1,
+                    real_kv_sources_row_stride_1,
+                    real_kv_sources_row_bytes_1,
+                    real_kv_sources_page_size_1,
+                    real_kv_sources_num_bytes_per_token_1,
+                    real_kv_sources_read_bytes_1,
+                    real_kv_sources_ptr_2,
+                    real_kv_sources_rows_2,
+                    real_kv_sources_row_stride_2,
+                    real_kv_sources_row_bytes_2,
+                    real_kv_sources_page_size_2,
+                    real_kv_sources_num_bytes_per_token_2,
+                    real_kv_sources_read_bytes_2,
+                    real_kv_sources_ptr_3,
+                    real_kv_sources_rows_3,
+                    real_kv_sources_row_stride_3,
+                    real_kv_sources_row_bytes_3,
+                    real_kv_sources_page_size_3,
+                    real_kv_sources_num_bytes_per_token_3,
+                    real_kv_sources_read_bytes_3,
+                    REAL_KV_SOURCES_COUNT,
+                    REAL_KV_SOURCES_RAGGED,
+                    REAL_KV_HASH_MODE,
+                    TILE,
+                ),
+                0,
+            )
+            tl.store(
+                canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
+                token,
+                mask=mask & (slot >= 0) & (slot < num_slots),
+            )
+            tl.store(
+                canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_POSITION,
+                position,
+                mask=mask & (slot >= 0) & (slot < num_slots),
+            )
+            tl.store(
+                canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_PREV_HASH,
+                prev_hash,
+                mask=mask & (slot >= 0) & (slot < num_slots),
+            )
+            tl.store(
+                canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_REAL_KV_HASH,
+                bytes_hash,
+                mask=mask & (slot >= 0) & (slot < num_slots),
+            )
+            added = tl.sum(tl.where(mask, stored.to(tl.int64), 0).to(tl.int64), axis=0)
+            if added != 0:
+                tl.atomic_add(slot_run_counter_ptr, added, sem="relaxed")
+            reasons = tl.zeros([BLOCK], tl.int64)
+            reasons |= tl.where(slot >= num_slots, device.FAIL_REASON_WRITE_SLOT_OUT_OF_RANGE, 0)
+            failing = mask & (reasons != 0)
+            if tl.max(failing.to(tl.int32), axis=0) > 0:
+                row, kept = lang.append(failing, violation_write_index_ptr, ring_capacity)
+                row_ptr = violation_ring_ptr + row * device.VIOLATION_NUM_FIELDS
+                tl.store(row_ptr, kernel_kind, mask=kept)
+                tl.store(row_ptr + 1, slot, mask=kept)
+                tl.store(row_ptr + 2, position, mask=kept)
+                tl.store(row_ptr + 3, token, mask=kept)
+                tl.store(row_ptr + 4, token, mask=kept)
+                tl.store(row_ptr + 5, 0, mask=kept)
+                tl.store(row_ptr + 6, 0, mask=kept)
+                tl.store(row_ptr + 7, reasons, mask=kept)
+            reasons_2 = tl.zeros([BLOCK], tl.int64)
+            reasons_2 |= tl.where(token != expected_token, device.FAIL_REASON_WRITE_TOKEN_MISMATCH, 0)
+            reasons_2 |= tl.where(position != expected_position, device.FAIL_REASON_WRITE_POSITION_MISMATCH, 0)
+            failing_2 = mask & stored & (reasons_2 != 0)
+            if tl.max(failing_2.to(tl.int32), axis=0) > 0:
+                row_2, kept_2 = lang.append(failing_2, violation_write_index_ptr, ring_capacity)
+                row_2_ptr = violation_ring_ptr + row_2 * device.VIOLATION_NUM_FIELDS
+                tl.store(row_2_ptr, kernel_kind, mask=kept_2)
+                tl.store(row_2_ptr + 1, slot, mask=kept_2)
+                tl.store(row_2_ptr + 2, position, mask=kept_2)
+                tl.store(row_2_ptr + 3, token, mask=kept_2)
+                tl.store(row_2_ptr + 4, expected_token, mask=kept_2)
+                tl.store(row_2_ptr + 5, prev_hash, mask=kept_2)
+                tl.store(row_2_ptr + 6, expected_position.to(tl.uint64, bitcast=True), mask=kept_2)
+                tl.store(row_2_ptr + 7, reasons_2, mask=kept_2)
+            chain_assert_checked = stored & chained
+            reasons_3 = tl.zeros([BLOCK], tl.int64)
+            reasons_3 |= tl.where(position != previous_position + 1, device.FAIL_REASON_WRITE_POSITION_MISMATCH, 0)
+            failing_3 = mask & chain_assert_checked & (reasons_3 != 0)
+            if tl.max(failing_3.to(tl.int32), axis=0) > 0:
+                row_3, kept_3 = lang.append(failing_3, violation_write_index_ptr, ring_capacity)
+                row_3_ptr = violation_ring_ptr + row_3 * device.VIOLATION_NUM_FIELDS
+                tl.store(row_3_ptr, kernel_kind, mask=kept_3)
+                tl.store(row_3_ptr + 1, slot, mask=kept_3)
+                tl.store(row_3_ptr + 2, position, mask=kept_3)
+                tl.store(row_3_ptr + 3, token, mask=kept_3)
+                tl.store(row_3_ptr + 4, token, mask=kept_3)
+                tl.store(row_3_ptr + 5, prev_hash, mask=kept_3)
+                tl.store(row_3_ptr + 6, (previous_position + 1).to(tl.uint64, bitcast=True), mask=kept_3)
+                tl.store(row_3_ptr + 7, reasons_3, mask=kept_3)
+        start += BLOCK
+
+
+def launch(
+    *,
+    write_offsets: torch.Tensor,
+    write_seed_slot_indices: torch.Tensor,
+    write_num_valid_reqs: torch.Tensor,
+    seeds: torch.Tensor,
+    input_ids: torch.Tensor,
+    positions: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    expected_input_tokens: torch.Tensor | None,
+    expected_input_positions: torch.Tensor | None,
+    enable_chain_position_assert: torch.Tensor,
+    canary_buf: torch.Tensor,
+    violation_ring: torch.Tensor,
+    violation_write_index: torch.Tensor,
+    slot_run_counter: torch.Tensor,
+    kernel_run_counter: torch.Tensor,
+    real_kv_sources: Sequence[structs.RealKvSource],
+    kernel_kind: int,
+    real_kv_hash_mode: layout.RealKvHashMode,
+    enable_write_input_assert: bool,
+) -> None:
+    """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
+    canary_buf = canary_buf.view(torch.int64)
+    num_new_tokens = input_ids.shape[0]
+    write_req_capacity = write_seed_slot_indices.shape[0]
+    seeds_len = seeds.shape[0]
+    seeds_words = seeds.shape[1]
+    num_slots = canary_buf.shape[0]
+    canary_buf_words = canary_buf.shape[1]
+    ring_capacity = violation_ring.shape[0]
+    # Few segments get several programs each; every one of them walks the whole chain.
+    lanes = max(1, min(triton.cdiv(num_new_tokens, 32), 128 // max(1, write_req_capacity)))
+    programs = write_req_capacity * lanes
+    programs = max(1, programs)  # one at least counts the launch
+    if real_kv_hash_mode == layout.RealKvHashMode.NONE:
+        real_kv_sources = ()
+    real_kv_sources_arguments, real_kv_sources_ragged = sources.real_kv_source_arguments(real_kv_sources, 4)
+    # Short folds read small tiles.
+    longest = 0
+    for source in real_kv_sources:
+        length = (
+            min(source.read_bytes, layout.PARTIAL_REAL_KV_BYTES)
+            if real_kv_hash_mode == layout.RealKvHashMode.PARTIAL
+            else source.read_bytes
+        )
+        longest = max(longest, length)
+    tile = 2 if longest <= 16 else 8
+    with dispatch.on_device(write_offsets):
+        _write_entries_kernel[(programs,)](
+            write_offsets,
+            write_seed_slot_indices,
+            write_num_valid_reqs,
+            seeds,
+            input_ids,
+            positions,
+            out_cache_loc,
+            expected_input_tokens,
+            expected_input_positions,
+            enable_chain_position_assert,
+            canary_buf,
+            violation_ring,
+            violation_write_index,
+            slot_run_counter,
+            kernel_run_counter,
+            *real_kv_sources_arguments,
+            num_new_tokens,
+            write_req_capacity,
+            seeds_len,
+            seeds_words,
+            num_slots,
+            canary_buf_words,
+            ring_capacity,
+            kernel_kind,
+            lanes,
+            HAS_EXPECTED_INPUT_TOKENS=expected_input_tokens is not None,
+            HAS_EXPECTED_INPUT_POSITIONS=expected_input_positions is not None,
+            REAL_KV_HASH_MODE=int(real_kv_hash_mode),
+            ENABLE_WRITE_INPUT_ASSERT=enable_write_input_assert,
+            REAL_KV_SOURCES_COUNT=len(real_kv_sources),
+            REAL_KV_SOURCES_RAGGED=real_kv_sources_ragged,
+            TILE=tile,
+            BLOCK=32,
+            num_warps=2,
+        )
+
+
+# --- Reference --------------------------------------------------------------------------------------------------------
+
+
+def reference(
+    *,
+    write_offsets: torch.Tensor,
+    write_seed_slot_indices: torch.Tensor,
+    write_num_valid_reqs: torch.Tensor,
+    seeds: torch.Tensor,
+    input_ids: torch.Tensor,
+    positions: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    expected_input_tokens: torch.Tensor | None,
+    expected_input_positions: torch.Tensor | None,
+    enable_chain_position_assert: torch.Tensor,
+    canary_buf: torch.Tensor,
+    violation_ring: torch.Tensor,
+    violation_write_index: torch.Tensor,
+    slot_run_counter: torch.Tensor,
+    kernel_run_counter: torch.Tensor,
+    real_kv_sources: Sequence[structs.RealKvSource],
+    kernel_kind: torch.Tensor,
+    real_kv_hash_mode: layout.RealKvHashMode,
+    enable_write_input_assert: bool,
+) -> None:
+    """The kernel in vectorised torch, on any device; scalars are 0-d tensors, so that they wrap."""
+    canary_buf = canary_buf.view(torch.int64)
+    write_req_capacity = write_seed_slot_indices.shape[0]
+    num_new_tokens = input_ids.shape[0]
+    num_slots = canary_buf.shape[0]
+    eager.add(kernel_run_counter, 1)
+    segments = eager.segments(
+        write_offsets, max(min(int(eager.load(write_num_valid_reqs, 0)), write_req_capacity), 0), num_new_tokens
+    )
+    r = segments.number
+    running_prev_hash = eager.spread(eager.load(seeds, r, layout.WRITE_SEED_FIELD_LINK), r)
+    prev_hash = torch.zeros_like(segments.index)
+    running_previous_position = eager.spread(eager.load(seeds, r, layout.WRITE_SEED_FIELD_POSITION), r)
+    previous_position = torch.zeros_like(segments.index)
+    for step in segments.steps():
+        r, i = segments.owner[step], segments.index[step]
+        prev_hash_before = running_prev_hash[r]
+        prev_hash[step] = prev_hash_before
+        previous_position_before = running_previous_position[r]
+        previous_position[step] = previous_position_before
+        slot = eager.load(out_cache_loc, i)
+        stored = (slot >= 0) & (slot < num_slots)
+        token = eager.load(input_ids, i)
+        position = eager.load(positions, i)
+        advances = stored
+        running_prev_hash[r] = torch.where(
+            advances, functions.splitmix64_mix3(prev_hash_before, token, position), prev_hash_before
+        )
+        running_previous_position[r] = torch.where(advances, position, previous_position_before)
+    r, i = segments.owner, segments.index
+    slot = eager.load(out_cache_loc, i)
+    stored = (slot >= 0) & (slot < num_slots)
+    token = eager.load(input_ids, i)
+    position = eager.load(positions, i)
+    seed = eager.load(write_seed_slot_indices, r)
+    chained = (eager.load(enable_chain_position_assert, 0) != 0) & (seed >= 0) & (seed < num_slots)
+    if enable_write_input_assert and expected_input_tokens is not None:
+        expected_token = eager.load(expected_input_tokens, i)
+    else:
+        expected_token = token
+    if enable_write_input_assert and expected_input_positions is not None:
+        expected_position = eager.load(expected_input_positions, i)
+    else:
+        expected_position = position
+    bytes_hash = torch.where(stored, functions.real_kv_hash(slot, real_kv_sources, real_kv_hash_mode), 0)
+    eager.store(canary_buf, (slot, layout.CANARY_FIELD_TOKEN), token, unique=False)
+    eager.store(canary_buf, (slot, layout.CANARY_FIELD_POSITION), position, unique=False)
+    eager.store(canary_buf, (slot, layout.CANARY_FIELD_PREV_HASH), prev_hash, unique=False)
+    eager.store(canary_buf, (slot, layout.CANARY_FIELD_REAL_KV_HASH), bytes_hash, unique=False)
+    eager.add(slot_run_counter, torch.where(stored, 1, 0).expand_as(i).sum())
+    slot_range_reasons = torch.zeros_like(i)
+    slot_range_reasons |= torch.where(slot >= num_slots, layout.FailReason.WRITE_SLOT_OUT_OF_RANGE, 0)
+    slot_range_row: list[torch.Tensor | int] = [
+        kernel_kind,
+        slot,
+        position,
+        token,
+        token,
+        0,
+        0,
+        slot_range_reasons,
+    ]
+    input_assert_reasons = torch.zeros_like(i)
+    input_assert_reasons |= torch.where(token != expected_token, layout.FailReason.WRITE_TOKEN_MISMATCH, 0)
+    input_assert_reasons |= torch.where(position != expected_position, layout.FailReason.WRITE_POSITION_MISMATCH, 0)
+    input_assert_reasons = torch.where(stored, input_assert_reasons, 0)
+    input_assert_row: list[torch.Tensor | int] = [
+        kernel_kind,
+        slot,
+        position,
+        token,
+        expected_token,
+        prev_hash,
+        expected_position,
+        input_assert_reasons,
+    ]
+    chain_assert_reasons = torch.zeros_like(i)
+    chain_assert_reasons |= torch.where(position != previous_position + 1, layout.FailReason.WRITE_POSITION_MISMATCH, 0)
+    chain_assert_reasons = torch.where(stored & chained, chain_assert_reasons, 0)
+    chain_assert_row: list[torch.Tensor | int] = [
+        kernel_kind,
+        slot,
+        position,
+        token,
+        token,
+        prev_hash,
+        previous_position + 1,
+        chain_assert_reasons,
+    ]
+    rows = [
+        (slot_range_reasons, slot_range_row),
+        (input_assert_reasons, input_assert_row),
+        (chain_assert_reasons, chain_assert_row),
+    ]
+    eager.append(violation_ring, violation_write_index, rows)

@@ -1,0 +1,65 @@
+"""Recurrences in torch: one step of all segments at a time for the state, then everything else at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcanary_gen.emit.code import invoke
+from kvcanary_gen.emit.torch_checks import emit_checks, emit_point_counters
+from kvcanary_gen.emit.torch_expr import TorchBlock
+from kvcanary_gen.expr.nodes import Node, Var
+from kvcanary_gen.expr.schedule import chain_lets
+from kvcanary_gen.ir import RecurrenceDomain
+from kvcanary_gen.lint import kernel_nodes
+
+if TYPE_CHECKING:
+    from kvcanary_gen.emit.torch_kernel import ReferenceEmitter
+
+
+def emit_recurrence(emitter: ReferenceEmitter, domain: RecurrenceDomain) -> None:
+    block, kernel = emitter.block, emitter.kernel
+    block.reads[domain.segments] = None
+    count = emitter.number(domain.count)
+    if domain.bound != domain.count:
+        count = invoke("max", invoke("min", count, emitter.number(domain.bound)), "0")
+    limit = emitter.number(domain.limit)
+    block.write("segments = ", invoke("eager.segments", domain.segments, count, limit))
+    block.text(f"{domain.owner} = segments.number")
+    running: dict[str, str] = {}
+    for state in kernel.state:
+        running[state.name] = block.fresh(f"running_{state.name}")
+        first = block.tensor(state.first)
+        block.write(f"{running[state.name]} = ", invoke("eager.spread", first, domain.owner))
+        block.text(f"{state.name} = torch.zeros_like(segments.index)")
+    block.text("for step in segments.steps():")
+    with block.indented():
+        in_step = [node for _, node in chain_lets(kernel)] + [state.next for state in kernel.state]
+        in_step += [kernel.advances] if kernel.advances is not None else []
+        _indices(block, domain, in_step, "[step]", always={domain.owner})
+        before = {state.name: block.fresh(f"{state.name}_before") for state in kernel.state}
+        for state in kernel.state:
+            block.text(f"{before[state.name]} = {running[state.name]}[{domain.owner}]")
+            block.text(f"{state.name}[step] = {before[state.name]}")
+        for name, node in chain_lets(kernel):
+            block.assign(name, emitter.renamed(node, before))
+        if kernel.advances is not None:
+            block.write("advances = ", block.tensor(emitter.renamed(kernel.advances, before)))
+        for state in kernel.state:
+            following = block.tensor(emitter.renamed(state.next, before))
+            if kernel.advances is not None:
+                following = invoke("torch.where", "advances", following, before[state.name])
+            block.write(f"{running[state.name]}[{domain.owner}] = ", following)
+    _indices(block, domain, [*kernel_nodes(kernel), *(node for _, node in kernel.lets)], "", always={domain.index})
+    emitter.lets()
+    for store in kernel.stores:
+        emitter.store(store, "False")
+    emit_point_counters(emitter, domain.index)
+    emit_checks(emitter, domain.index)
+
+
+def _indices(block: TorchBlock, domain: RecurrenceDomain, nodes: list[Node], part: str, always: set[str]) -> None:
+    """Owner, place and index of entries, as far as anything reads them."""
+    read = {p.name for node in nodes for p in node.walk() if isinstance(p, Var)} | always
+    pairs = ((domain.owner, "owner"), (domain.within, "within"), (domain.index, "index"))
+    found = [(name, f"segments.{field}{part}") for name, field in pairs if name in read]
+    block.text(f"{', '.join(name for name, _ in found)} = {', '.join(value for _, value in found)}")

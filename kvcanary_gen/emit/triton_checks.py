@@ -1,0 +1,112 @@
+"""Counters and violation rows of a kernel as Triton source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
+from kvcanary_gen.emit.triton_expr import TRUE, conjunction, pointer_name
+from kvcanary_gen.expr.nodes import Const, is_static
+from kvcanary_gen.ir import CheckIR, CounterIR, ReasonIR
+
+if TYPE_CHECKING:
+    from kvcanary_gen.emit.triton_kernel import KernelEmitter
+
+
+def emit_launch_counters(emitter: KernelEmitter, *, always: bool) -> None:
+    """Counters of one launch: program 0 adds to them, before or behind the domain's condition."""
+    counters = [c for c in emitter.kernel.counters if c.per == "launch" and c.always == always]
+    if not counters:
+        return
+    block = emitter.block
+    block.text("if tl.program_id(0) == 0:")
+    with block.indented():
+        for counter in counters:
+            _add(emitter, counter, _number(emitter, counter))
+
+
+def _number(emitter: KernelEmitter, counter: CounterIR) -> Code:
+    code = emitter.block.value(counter.add, TRUE)
+    # A bare literal would be an int32 in the compiler's eyes.
+    return invoke("tl.full", "[]", code, "tl.int64") if isinstance(counter.add, Const) else code
+
+
+def _add(emitter: KernelEmitter, counter: CounterIR, amount: Code) -> None:
+    emitter.block.needs.pointers[counter.tensor] = None
+    emitter.block.write("", invoke("tl.atomic_add", pointer_name(counter.tensor), amount, sem='"relaxed"'))
+
+
+def emit_point_counters(emitter: KernelEmitter, mask: Code) -> None:
+    """Counters of points: one atomic for a block of them."""
+    block = emitter.block
+    for counter in emitter.kernel.counters:
+        if counter.per == "point":
+            added = block.fresh("added")
+            each = invoke("tl.where", mask, block.value(counter.add, mask), "0")
+            block.write(f"{added} = ", invoke("tl.sum", Atom(f"{each.flat()}.to(tl.int64)"), axis="0"))
+            block.text(f"if {added} != 0:")
+            with block.indented():
+                _add(emitter, counter, Atom(added))
+
+
+def emit_checks(emitter: KernelEmitter, mask: Code) -> None:
+    """Appends a row for every point at which a group of checks fails. Most blocks have none, and skip the rest."""
+    report = emitter.kernel.report
+    for check in report.checks if report is not None else ():
+        _group(emitter, check, mask)
+
+
+def _group(emitter: KernelEmitter, check: CheckIR, mask: Code) -> None:
+    block = emitter.block
+    checked = mask
+    before = block.facts
+    if check.when is not None:
+        condition = block.named(check.when, mask, f"{check.name}_checked")
+        checked = conjunction([mask, condition])
+        block.facts = before.with_guard(check.when)
+    reasons = block.fresh("reasons")
+    block.text(f"{reasons} = tl.zeros([BLOCK], tl.int64)")
+    for reason in check.reasons:
+        _reason(emitter, reasons, reason, checked)
+    failing, row = block.fresh("failing"), block.fresh("row")
+    block.write(f"{failing} = ", conjunction([checked, Operator("!=", (Atom(reasons), Atom("0")))]))
+    block.text(f"if tl.max({failing}.to(tl.int32), axis=0) > 0:")
+    with block.indented():
+        _append(emitter, check, failing, reasons, row)
+    block.facts = before
+
+
+def _reason(emitter: KernelEmitter, reasons: str, reason: ReasonIR, checked: Code) -> None:
+    block = emitter.block
+    bit = block.value(reason.bit, TRUE)
+    fails = reason.fails
+    if isinstance(fails, Const):
+        if fails.value:
+            block.write(f"{reasons} |= ", bit)
+        return
+    if is_static(fails):
+        block.text(f"if {block.static(fails).flat()}:")
+        with block.indented():
+            block.write(f"{reasons} |= ", bit)
+        return
+    block.write(f"{reasons} |= ", invoke("tl.where", block.value(fails, checked), bit, "0"))
+
+
+def _append(emitter: KernelEmitter, check: CheckIR, failing: str, reasons: str, row: str) -> None:
+    block, report = emitter.block, emitter.kernel.report
+    assert report is not None
+    ring, index = emitter.kernel.tensors[report.ring], report.next
+    block.needs.pointers[ring.name] = None
+    block.needs.pointers[index] = None
+    capacity = ring.shape[0].dim or f"{ring.name}_len"
+    block.needs.sizes[capacity] = (ring.name, 0)
+    kept = block.fresh("kept")
+    call = invoke("lang.append", failing, pointer_name(index), capacity)
+    block.write(f"{row}, {kept} = ", call)
+    width = block.value(ring.shape[1].length, TRUE)
+    base = f"{row}_ptr"
+    block.write(f"{base} = ", operator("+", pointer_name(ring.name), operator("*", row, width)))
+    for place, (_, value) in enumerate(check.row):
+        code = Atom(reasons) if value is None else block.value(value, Atom(failing))
+        target = operator("+", base, Atom(str(place))) if place else Atom(base)
+        block.write("", invoke("tl.store", target, code, mask=kept))
