@@ -95,3 +95,13 @@ def parse_target(text: LocatedStr, scope: Scope, out: Diagnostics) -> tuple[str,
         return name, tuple(indices), Type.INT
     except Failed:
         return None
+
+
+def parse_record(text: LocatedStr, scope: Scope, out: Diagnostics) -> tuple[str, tuple[Node, ...]] | None:
+    """Parses a text that `names_record`; reports into `out` and returns None where it has no meaning."""
+    checker = _Checker(text, scope, out)
+    try:
+        tree = checker.text.parse()
+        return checker.record_element(tree) if isinstance(tree, ast.Subscript) else None
+    except Failed:
+        return None

@@ -27,6 +27,8 @@ class RecordChecker(OperatorChecker):
         if isinstance(node.value, ast.Subscript):
             return self._record_load(node, node.value)
         owner = node.value.id if isinstance(node.value, ast.Name) else ""
+        if owner in self.scope.broken:
+            raise Failed
         if owner in self.scope.records:
             fields = self.scope.records[owner]
             if node.attr not in fields:
@@ -76,14 +78,13 @@ class RecordChecker(OperatorChecker):
         return super().element(node)
 
 
-def parse_record(text: LocatedStr, scope: Scope, out: Diagnostics) -> tuple[str, tuple[Node, ...]] | None:
-    """Parses `tensor[index]` where it stands for a whole record; None where the text is anything else."""
-    checker = RecordChecker(text, scope, Diagnostics())
+def names_record(text: LocatedStr, scope: Scope) -> bool:
+    """Whether the text is `tensor[index]` of a tensor of records, so that it stands for a whole record."""
     try:
-        tree = checker.text.parse()
-        if not isinstance(tree, ast.Subscript) or not isinstance(tree.value, ast.Name):
-            return None
-        info = scope.tensors.get(tree.value.id)
-        return None if info is None or info.fields is None else checker.record_element(tree)
+        tree = RecordChecker(text, scope, Diagnostics()).text.parse()
     except Failed:
-        return None
+        return False
+    if not isinstance(tree, ast.Subscript) or not isinstance(tree.value, ast.Name):
+        return False
+    info = scope.tensors.get(tree.value.id)
+    return info is not None and info.fields is not None

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcanary_gen.expr.nodes import Const, Load, Node, Type, Var
-from kvcanary_gen.expr.records import parse_record
+from kvcanary_gen.expr.parse import parse_record
+from kvcanary_gen.expr.records import names_record
 from kvcanary_gen.expr.scope import Scope
 from kvcanary_gen.ir import (
     CheckIR,
@@ -35,18 +36,24 @@ def read_lets(reader: KernelReader, names: LetReader) -> set[str]:
         mark = reader.place("let", name, key=True)
         located = reader.context.located(text, mark)
         before = len(names.lets)
-        record = parse_record(located, names.scope, reader.context.out)
-        if record is None:
+        if not names_record(located, names.scope):
             names.read(name, located, mark)
         else:
-            found |= _read_record(reader, names, name, *record)
+            record = parse_record(located, names.scope, reader.context.out)
+            found |= _read_record(reader, names, name, record)
         reader.read += [(located, node) for _, node in names.lets[before:]]
     return found
 
 
-def _read_record(reader: KernelReader, names: LetReader, name: str, tensor: str, indices: tuple[Node, ...]) -> set[str]:
+def _read_record(
+    reader: KernelReader, names: LetReader, name: str, record: tuple[str, tuple[Node, ...]] | None
+) -> set[str]:
     mark = reader.place("let", name, key=True)
     names.declare(name, mark)
+    if record is None:
+        names.scope = names.scope.with_let(name, None)
+        return set()
+    tensor, indices = record
     fields: dict[str, tuple[Type, str]] = {}
     for column, (field, (type_, constant)) in enumerate((names.scope.tensors[tensor].fields or {}).items()):
         variable = f"{name}_{field}"
@@ -69,11 +76,15 @@ def without_unused(reader: KernelReader, lets: Lets, of_records: set[str]) -> Le
 def resolve_state_names(reader: KernelReader, names: LetReader, domain: Domain | None) -> Lets:
     """First values of the state, which see the owner alone."""
     recurrence = reader.kernel.recurrence
-    if recurrence is None or domain is None:
+    if recurrence is None:
         return []
     if not isinstance(domain, RecurrenceDomain):
-        mark = reader.place("recurrence", key=True)
-        reader.fail(mark, "KVG-037", "a recurrence runs along segments; give the domain some")
+        if domain is not None:
+            mark = reader.place("recurrence", key=True)
+            reader.fail(mark, "KVG-037", "a recurrence runs along segments; give the domain some")
+        for name in recurrence.state:
+            names.declare(name, reader.place("recurrence", "state", name, key=True))
+            names.scope = names.scope.with_let(name, None)
         return []
     inner = dict.fromkeys((domain.within, domain.index), "has no value before a segment's first entry")
     variables = {name: v for name, v in names.scope.variables.items() if name not in inner}
@@ -109,7 +120,8 @@ def resolve_counters(reader: KernelReader, before: Scope, inside: Scope) -> list
         mark = reader.place("counters", name, key=True)
         argument = reader.mine.get(name)
         if name not in reader.output_names or not isinstance(argument, TensorArg) or argument.dtype != "int64":
-            reader.context.out.add(mark, "KVG-038", f"'{name}' must be an int64 output of {reader.name}")
+            if not reader.excuses(name):
+                reader.context.out.add(mark, "KVG-038", f"'{name}' must be an int64 output of {reader.name}")
             continue
         if counter.always and counter.per == "point":
             reader.context.out.add(mark, "KVG-038", "`always` goes with `per: launch`; there are no points without one")
@@ -126,6 +138,7 @@ def resolve_report(reader: KernelReader, scope: Scope, domain: Domain | None) ->
     if kernel.checks and domain is not None and not isinstance(domain, (FlatDomain, RecurrenceDomain)):
         message = "checks run at the points of an index domain or of a recurrence"
         context.out.add(reader.place("checks", key=True), "KVG-039", message)
+        return None
     if report is None:
         if kernel.checks:
             context.out.add(reader.place("checks", key=True), "KVG-039", "checks need a `report` to append rows to")
@@ -138,14 +151,17 @@ def resolve_report(reader: KernelReader, scope: Scope, domain: Domain | None) ->
         or ring.record is None
         or ring.dtype != "int64"
     ):
-        context.out.add(reader.place("report", "ring"), "KVG-039", "`ring` must be an int64 output with a `record`")
+        if not reader.excuses(report.ring):
+            context.out.add(reader.place("report", "ring"), "KVG-039", "`ring` must be an int64 output with a `record`")
         good = False
     if report.next not in reader.output_names or not isinstance(index, TensorArg) or index.dtype != "int32":
-        context.out.add(reader.place("report", "next"), "KVG-039", "`next` must be an int32 output")
+        if not reader.excuses(report.next):
+            context.out.add(reader.place("report", "next"), "KVG-039", "`next` must be an int32 output")
         good = False
     enum = context.document.section("enums").get(report.reasons)
     if enum is None or enum.kind != "flag":
-        context.unknown(reader.place("report", "reasons"), "flag enum", report.reasons, _flags(reader))
+        if report.reasons not in context.failed("enums", context.document.section("enums")):
+            context.unknown(reader.place("report", "reasons"), "flag enum", report.reasons, _flags(reader))
         good = False
     if not good:
         return None

@@ -15,7 +15,7 @@ from kvcanary_gen.expr.scope import Scope, Variables
 from kvcanary_gen.ir import STORAGE_TYPES, AxisLength, OffsetValues, ScalarArg, SourcesArg, TensorArg, ValueRange
 from kvcanary_gen.load import Document
 from kvcanary_gen.located import LocatedStr
-from kvcanary_gen.resolve.records import layout_constants
+from kvcanary_gen.resolve.records import implied_names, layout_constants
 
 Arguments = dict[str, TensorArg | ScalarArg | SourcesArg]
 
@@ -37,6 +37,18 @@ class Context:
         return {**layout_constants(self.document), **declared}
 
     @cached_property
+    def failed_constants(self) -> frozenset[str]:
+        """Constants with errors of their own, and those that layouts with errors imply."""
+        layouts = self.failed("layouts", self.document.section("layouts"))
+        implied = {n for name in layouts for n in implied_names(name, self.document.raw("layouts", name))}
+        return (self.failed("constants", self.constants) | implied) - set(self.constants)
+
+    @cached_property
+    def constant_names(self) -> frozenset[str]:
+        """Names that are no sizes, as they are those of constants, with errors or without."""
+        return self.failed_constants.union(self.constants)
+
+    @cached_property
     def tensors(self) -> frozenset[str]:
         """Names of all tensors: arguments and fields of structs."""
         arguments = self.document.section("arguments").items()
@@ -55,15 +67,22 @@ class Context:
         """Names that are declared but have errors of their own; nobody is told of those twice."""
         return frozenset(self.document.names(section)) - set(resolved)
 
-    def failed_sizes(self, arguments: Iterable[str]) -> frozenset[str]:
-        """Sizes that might be known if arguments and structs with errors were."""
+    def failed_sizes(self, arguments: Iterable[str], structs: Iterable[str] | None = None) -> frozenset[str]:
+        """Sizes that might be known if arguments and structs with errors were.
+
+        Args:
+            structs: those without errors; None for all that the schema accepts.
+        """
         failed = self.failed("arguments", arguments)
-        if not failed and not any(section == "structs" for section, _ in self.document.broken):
+        if not failed and not self.failed("structs", self.document.section("structs") if structs is None else structs):
             return frozenset()
-        declared = [(self.document.raw("arguments", name), "type") for name in failed]
-        declared += [(self.document.raw("structs", name), "capacity") for name in self.document.names("structs")]
-        texts = [str(given.get(key)) for given, key in declared if isinstance(given, dict)]
-        return frozenset(self.document.names("dims")) | size_names(texts, ())
+        given = [self.document.raw("arguments", name) for name in failed]
+        for name in self.document.names("structs"):
+            struct = self.document.raw("structs", name)
+            fields = struct.get("fields") if isinstance(struct, dict) else None
+            given += [struct, *(fields.values() if isinstance(fields, dict) else ())]
+        texts = [str(part.get(key)) for part in given if isinstance(part, dict) for key in ("type", "capacity")]
+        return frozenset(self.document.names("dims")) | size_names(texts, self.constant_names)
 
     # --- types and lengths --------------------------------------------------------------------------------------
 
@@ -101,7 +120,7 @@ class Context:
     def dims_scope(self, dims: Iterable[str]) -> Scope:
         """Scope of lengths: sizes and constants."""
         variables: Variables = dict.fromkeys(dims, (Type.INT, "dim"))
-        return Scope(variables, self.constants, broken=self.failed("constants", self.constants), host=True)
+        return Scope(variables, self.constants, broken=self.failed_constants, host=True)
 
     def axis(self, text: LocatedStr, dims: Iterable[str]) -> AxisLength | None:
         at_least = text.startswith(">=")

@@ -81,7 +81,7 @@ def _field(context: Context, name: str, struct: Struct, field: str) -> StructFie
         return None
     if declared.init is not None:
         check_fits(context, declared.init, dtype, document.mark("structs", name, "fields", field, "init"))
-    dims = {struct.capacity} if struct.capacity is not None else size_names(axes, context.constants)
+    dims = {struct.capacity} if struct.capacity is not None else size_names(axes, context.constant_names)
     shape = [axis for axis in (context.axis(axis, dims) for axis in axes) if axis is not None]
     allocated = struct.capacity is not None
     if allocated and any(axis.at_least for axis in shape):
@@ -97,7 +97,8 @@ def check_record(context: Context, mark: Mark, name: str, record: str, dtype: st
     """A tensor of records has rows of int64 words, or of bytes, and the last axis says of how many."""
     layouts = context.document.section("layouts")
     if record not in layouts:
-        context.unknown(mark, "layout", record, list(layouts))
+        if record not in context.failed("layouts", layouts):
+            context.unknown(mark, "layout", record, list(layouts))
         return False
     unit = {"int64": "NUM_FIELDS", "uint8": "BYTES"}.get(dtype)
     last = shape[-1].length if shape else None
@@ -114,9 +115,11 @@ def resolve_arguments(context: Context, structs: dict[str, StructIR]) -> Argumen
     declared: dict[str, Argument] = context.document.section("arguments")
     splits = {name: _split(context, name, argument) for name, argument in declared.items()}
     texts = [axis for split in splits.values() if split is not None for axis in split[1] or []]
-    dims = size_names(texts, context.constants) | {struct.capacity for struct in structs.values() if struct.capacity}
+    dims = size_names(texts, context.constant_names) | {
+        struct.capacity for struct in structs.values() if struct.capacity
+    }
     dims |= {axis.dim for struct in structs.values() for f in struct.fields for axis in f.shape if axis.dim is not None}
-    scope = _values_scope(context, declared, dims)
+    scope = _values_scope(context, declared, structs, dims)
     found: Arguments = {}
     for name, argument in declared.items():
         resolved = _Argument(context, name, argument, scope).resolve(splits[name], structs, dims)
@@ -135,15 +138,17 @@ def _split(context: Context, name: str, argument: Argument) -> Split:
 
 
 def _is_static_type(context: Context, type_: str) -> bool:
-    return type_ == "bool" or type_ in context.document.section("enums")
+    return type_ == "bool" or type_ in context.document.names("enums")
 
 
-def _values_scope(context: Context, declared: dict[str, Argument], dims: set[str]) -> Scope:
+def _values_scope(
+    context: Context, declared: dict[str, Argument], structs: dict[str, StructIR], dims: set[str]
+) -> Scope:
     """What bounds of `values` may name: sizes, scalar arguments and constants."""
     variables: Variables = dict.fromkeys(dims, (Type.INT, "dim"))
     variables |= {n: (Type.INT, "scalar") for n, a in declared.items() if a.type is not None and "[" not in a.type}
     scope = context.dims_scope(())
-    broken = context.failed("arguments", declared) | context.failed_sizes(declared) | scope.broken
+    broken = context.failed("arguments", declared) | context.failed_sizes(declared, structs) | scope.broken
     return replace(scope, variables=variables, broken=broken)
 
 

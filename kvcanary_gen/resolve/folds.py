@@ -34,19 +34,24 @@ def _fold(context: Context, name: str, fold: Fold, arguments: Arguments, structs
     sources = arguments.get(fold.sources)
     if not isinstance(sources, SourcesArg):
         known = [n for n, a in arguments.items() if isinstance(a, SourcesArg)]
-        context.unknown(document.mark("folds", name, "sources"), "list of sources", fold.sources, known)
+        if fold.sources not in context.failed("arguments", arguments):
+            context.unknown(document.mark("folds", name, "sources"), "list of sources", fold.sources, known)
         return None
-    struct = structs[sources.struct]
+    struct = structs.get(sources.struct)
+    if struct is None:
+        return None
     numbers = [value for value in struct.values if value.kind == "int64"]
     statics = {n: a for n, a in arguments.items() if isinstance(a, ScalarArg) and a.static}
     functions = function_infos(document.section("functions"))
     functions = {n: info for n, info in functions.items() if _plain(context, n)}
     static_scope = argument_scope(context, dict(statics), functions)
+    failed = context.failed("functions", document.section("functions")) | context.failed("arguments", arguments)
+    static_scope = replace(static_scope, broken=static_scope.broken | failed)
     scope = static_scope
     for value in numbers:
         scope = scope.with_variable(value.name, Type.INT, "param")
     positive = frozenset(v.name for v in numbers if v.at_least is not None and v.at_least >= 1)
-    length_scope = scope = Scope(scope.variables, scope.constants, {}, scope.functions, positive, members=scope.members)
+    length_scope = scope = replace(scope, tensors={}, positive=positive)
     for param, type_ in fold.params.items():
         check_name(context, param, document.mark("folds", name, "params", param))
         scope = scope.with_variable(param, Type(type_), "param")
@@ -62,14 +67,15 @@ def _fold(context: Context, name: str, fold: Fold, arguments: Arguments, structs
         context.out.add(document.mark("folds", name, "when"), "KVG-028", "`when` of a fold must be known before launch")
     row, byte = expr("row", fold.row, scope, Type.INT), expr("byte", fold.byte, scope, Type.INT)
     length = expr("length", fold.length, length_scope, Type.INT)
-    inner = Scope(constants=scope.constants, functions=scope.functions, members=scope.members)
+    inner = replace(scope, variables={}, positive=frozenset())
     step_scope = inner.with_variable("state", Type.UINT, "param").with_variable("word", Type.UINT, "param")
     combine_scope = inner.with_variable("total", Type.UINT, "param").with_variable("state", Type.UINT, "param")
     step = expr("step", fold.step, step_scope, Type.UINT)
     combine = expr("combine", fold.combine, combine_scope, Type.UINT)
-    if len(context.out.found) > before:
+    if len(context.out.found) > before or (when is None and fold.when is not None):
         return None
-    assert row is not None and byte is not None and length is not None and step is not None and combine is not None
+    if row is None or byte is None or length is None or step is None or combine is None:
+        return None
     used = {p.name for node in (when, length) if node for p in node.walk() if isinstance(p, Var) and p.kind == "static"}
     return FoldIR(
         name,

@@ -46,7 +46,7 @@ def argument_scope(context: Context, arguments: Arguments, functions: dict[str, 
         for axis in argument.shape:
             if axis.dim is not None:
                 variables.setdefault(axis.dim, (Type.INT, "dim"))
-    broken = context.failed("constants", context.constants)
+    broken = context.failed_constants | context.failed("enums", context.document.section("enums"))
     positive, members = positive_scalars(arguments), enum_members(context.document)
     return Scope(variables, context.constants, tensors, functions, positive, broken=broken, members=members)
 
@@ -171,6 +171,8 @@ def _function(
     if function.public and names:
         mark = context.document.mark("functions", name, "public")
         context.out.add(mark, "KVG-010", f"{name} is public, so it cannot read kernel arguments ({', '.join(names)})")
+        # Whoever calls it is told nothing of them.
+        reads = _Reads()
     return FunctionIR(
         name,
         function.doc,

@@ -177,7 +177,7 @@ class _Invariant:
     def _scope(self, names: HostNames) -> Scope:
         variables: Variables = {name: (type_, "scalar") for name, type_ in names.scalars.items()}
         variables |= dict.fromkeys(names.dims, (Type.INT, "dim"))
-        broken = self.context.failed("constants", self.context.constants)
+        broken = self.context.failed_constants
         return Scope(variables, self.context.constants, names.tensors, broken=broken, host=True)
 
     def _parse_rule(self, rule: str, scopes: list[Scope]) -> Node | None:

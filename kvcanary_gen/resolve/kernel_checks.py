@@ -7,27 +7,21 @@ from collections.abc import Sequence
 
 from kvcanary_gen.expr.nodes import Call, Fold, Node, Var
 from kvcanary_gen.expr.schedule import segment_schedule
-from kvcanary_gen.ir import Domain, OffsetsIR, RecurrenceDomain, SegmentDomain, StoreIR, TensorArg
+from kvcanary_gen.ir import Domain, RecurrenceDomain, SegmentDomain, StoreIR, TensorArg
 from kvcanary_gen.resolve.kernel_reader import KernelReader
 
 
-def check_written(
-    reader: KernelReader, stores: Sequence[StoreIR], offsets: Sequence[OffsetsIR], finals: Sequence[StoreIR]
-) -> None:
-    """Every output is written, and by one section alone."""
+def check_written(reader: KernelReader, writers: dict[str, Sequence[str]], complete: bool) -> None:
+    """Every output is written, and by one section alone.
+
+    Args:
+        writers: what each section writes.
+        complete: whether no section has errors, so that it may write more.
+    """
     written: dict[str, list[str]] = {}
-    for section, statements in (("store", stores), ("offsets", offsets), ("finally", finals)):
-        for name in dict.fromkeys(statement.tensor for statement in statements):
+    for section, names in writers.items():
+        for name in dict.fromkeys(names):
             written.setdefault(name, []).append(section)
-    kernel = reader.kernel
-    for name in kernel.counters:
-        written.setdefault(name, []).append("counters")
-    if kernel.report is not None:
-        for name in (kernel.report.ring, kernel.report.next):
-            written.setdefault(name, []).append("report")
-    complete = len(stores) + len(offsets) + len(finals) == len(kernel.store) + len(kernel.offsets) + len(
-        kernel.finally_
-    )
     for name in sorted(reader.output_names):
         sections = written.get(name, [])
         if not sections and complete:

@@ -51,7 +51,17 @@ def _kernel(reader: KernelReader) -> KernelIR | None:
     counters = resolve_counters(reader, launch_scope, names.scope)
     report = resolve_report(reader, names.scope, domain)
     names.lets = without_unused(reader, names.lets, of_records)
-    check_written(reader, stores, offsets, finals)
+    writers = {
+        "store": [store.tensor for store in stores],
+        "offsets": [part.tensor for part in offsets],
+        "finally": [store.tensor for store in finals],
+        "counters": [counter.tensor for counter in counters],
+        "report": [] if report is None else [report.ring, report.next],
+    }
+    wanted = len(kernel.store) + len(kernel.offsets) + len(kernel.finally_) + len(kernel.counters)
+    found = len(stores) + len(offsets) + len(finals) + len(counters)
+    reports = kernel.report is not None or bool(kernel.checks)
+    check_written(reader, writers, complete=found == wanted and (report is not None) == reports)
     check_functions(reader)
     check_folds(reader)
     if domain is None or not reader.complete:
@@ -86,7 +96,7 @@ def _stores(reader: KernelReader, section: str, stores: dict[str, str], scope: S
     for target, text in stores.items():
         mark = reader.place(section, target, key=True)
         parsed = parse_target(reader.context.located(target, mark), reader.target_scope(scope), reader.context.out)
-        want = parsed[2] if parsed is not None else Type.INT
+        want = parsed[2] if parsed is not None else None
         value = reader.expr(text, scope, want, f"the value of {target}", section, target)
         if parsed is None:
             continue

@@ -51,8 +51,9 @@ class _Operation:
         operation = self.operation
         self._read_structs(structs)
         self._read_arguments(arguments)
+        known = self.complete
         for workspace in operation.workspaces:
-            self._read_workspace(workspace)
+            self._read_workspace(workspace, known)
         calls: list[CallIR] = []
         for index, call in enumerate(operation.calls):
             kernel = kernels.get(call.kernel)
@@ -106,6 +107,7 @@ class _Operation:
             argument = arguments.get(name)
             if isinstance(argument, SourcesArg):
                 self._fail(mark, "KVG-010", f"'{name}' is a list of sources; take it in a struct")
+                self.complete = False
                 continue
             if argument is not None:
                 if self._take(name, mark, own=False):
@@ -126,25 +128,27 @@ class _Operation:
                 message = f"size '{size}' of '{tensor.name}' is a whole axis of no argument of {self.name}"
                 self._fail(self.taken[tensor.name], "KVG-031", message)
 
-    def _read_workspace(self, name: str) -> None:
+    def _read_workspace(self, name: str, known: bool) -> None:
+        """`known` says whether all sizes of the operation are."""
         declared = self.operation.workspaces[name]
         self._take(name, self._place("workspaces", name, key=True), own=True)
         mark = self._place("workspaces", name, "type")
-        found = self._workspace(name, self.context.located(declared.type, mark), mark)
+        found = self._workspace(name, self.context.located(declared.type, mark), mark, known)
         if found is None:
             self.complete = False
         else:
             self.workspaces.append(found)
 
-    def _workspace(self, name: str, text: str, mark: Mark) -> TensorArg | None:
+    def _workspace(self, name: str, text: str, mark: Mark, known: bool) -> TensorArg | None:
         split = self.context.split_type(self.context.located(text, mark))
         if split is None:
             return None
         dtype, axes = split
         sizes = self._sizes()
-        if axes is None or not size_names(axes, self.context.constants) <= sizes:
+        if axes is None or not size_names(axes, self.context.constant_names) <= sizes:
             message = f"workspace '{name}' must have lengths of constants and the sizes of {self.name}"
-            self._fail(mark, "KVG-030", message)
+            if axes is None or known:
+                self._fail(mark, "KVG-030", message)
             return None
         shape = [axis for axis in (self.context.axis(axis, sizes) for axis in axes) if axis is not None]
         if len(shape) < len(axes):

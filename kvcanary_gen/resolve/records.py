@@ -17,6 +17,14 @@ def layout_constants(document: Document) -> dict[str, tuple[Type, int]]:
     return found
 
 
+def implied_names(name: str, given: object) -> set[str]:
+    """Names of the constants that a layout with errors would imply, as far as it can be read."""
+    fields = given.get("fields") if isinstance(given, dict) else None
+    prefix = given.get("prefix") if isinstance(given, dict) else None
+    found = {field_constant(str(prefix), str(field)) for field in fields} if isinstance(fields, dict) else set()
+    return found | {f"{name.upper()}_NUM_FIELDS", f"{name.upper()}_BYTES"}
+
+
 def field_constant(prefix: str, field: str) -> str:
     return f"{prefix}_{field.upper()}"
 

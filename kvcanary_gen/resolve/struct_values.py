@@ -15,8 +15,8 @@ def is_value_type(context: Context, text: str) -> bool:
     """Whether a field's type is one of those that this module reads."""
     return (
         text in ("int64", "bool", "bytes")
-        or text in context.document.section("enums")
-        or ((match := _LIST.match(text)) is not None and match.group(1) in context.document.section("structs"))
+        or text in context.document.names("enums")
+        or ((match := _LIST.match(text)) is not None and match.group(1) in context.document.names("structs"))
     )
 
 
@@ -45,10 +45,13 @@ def resolve_value(context: Context, name: str, struct: Struct, field: str) -> St
     limit = match.group(2)
     constants = context.constants
     if not limit.isdigit() and limit not in constants:
-        context.unknown(mark, "constant", limit, list(constants))
+        if limit not in context.failed_constants:
+            context.unknown(mark, "constant", limit, list(constants))
         return None
     count = int(limit) if limit.isdigit() else constants[limit][1]
-    element = context.document.section("structs")[match.group(1)]
+    element = context.document.section("structs").get(match.group(1))
+    if element is None:
+        return None
     if sum(str(f.type) == "bytes" for f in element.fields.values()) != 1 or not all(
         str(f.type) in ("bytes", "int64") for f in element.fields.values()
     ):

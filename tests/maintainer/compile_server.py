@@ -28,10 +28,13 @@ class CompileServer:
 
     process: subprocess.Popen[str]
 
-    def compile(self, spec: Path, folder: Path, kernels: list[str]) -> dict[str, Any]:
-        """Answers `errors` (texts), `reports` (as dicts) and `files` (the package, built anew)."""
+    def compile(self, spec: Path, folder: Path, kernels: list[str], *, bare: bool) -> dict[str, Any]:
+        """Answers `errors` (texts), `reports` (as dicts) and `files` (the package, built anew).
+
+        Kernels are compiled with all their optional tensors, and with `bare` also with none.
+        """
         assert self.process.stdin is not None and self.process.stdout is not None
-        request = {"spec": str(spec), "folder": str(folder), "kernels": kernels}
+        request = {"spec": str(spec), "folder": str(folder), "kernels": kernels, "bare": bare}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
@@ -63,18 +66,21 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     program = load_program(Path(request["spec"]))
     errors: list[str] = []
     reports: list[dict[str, Any]] = []
-    for spec, target in itertools.product(_specialisations(program, Path(request["folder"])), TARGETS):
-        if spec.kernel in request["kernels"]:
-            _compile(spec, target, reports, errors)
+    wanted = [spec for spec in _specialisations(program, request) if spec.kernel in request["kernels"]]
+    for spec, target in itertools.product(wanted, TARGETS):
+        _compile(spec, target, reports, errors)
     return {"files": build_package(program), "errors": errors, "reports": reports}
 
 
-def _specialisations(program: Any, folder: Path) -> list[Any]:
+def _specialisations(program: Any, request: dict[str, Any]) -> list[Any]:
     from kvcanary_gen.specialisations import package_loader, specialisations
 
-    every = specialisations(program, package_loader(folder))
-    # With all optional tensors and with none; the sets between are compiled by tests/aot for the spec as it stands.
-    return [spec for spec in every if len({v for n, v in spec.constants.items() if n.startswith("HAS_")}) < 2]
+    def flags(spec: Any) -> set[object]:
+        return {value for name, value in spec.constants.items() if name.startswith("HAS_")}
+
+    # The sets between are compiled by tests/aot for the spec as it stands.
+    kept = [{True}, set(), {False}] if request["bare"] else [{True}, set()]
+    return [spec for spec in specialisations(program, package_loader(Path(request["folder"]))) if flags(spec) in kept]
 
 
 def _compile(spec: Any, target: str, reports: list[dict[str, Any]], errors: list[str]) -> None:

@@ -16,12 +16,13 @@ from .workshop import REPOSITORY, Built
 _RUFF = Path(sys.executable).with_name("ruff")
 
 
-def examine(built: Built, server: CompileServer, kernels: list[str] | None = None) -> None:
-    """Compiles all kernels, or some, beside what else must hold."""
+def examine(built: Built, server: CompileServer, kernels: list[str] | None = None, *, bare: bool = False) -> None:
+    """Checks texts and bytes, and compiles all kernels, or some."""
     stands_alone(built)
     looks_written_by_hand(built)
     assert build_package(load_program(built.spec)) == built.files, "a second build differs"
-    answer = server.compile(built.spec, built.folder, list(built.program.kernels) if kernels is None else kernels)
+    wanted = list(built.program.kernels) if kernels is None else kernels
+    answer = server.compile(built.spec, built.folder, wanted, bare=bare)
     assert not answer["errors"], "\n".join(answer["errors"])
     assert answer["files"] == built.files, "another PYTHONHASHSEED gives other bytes"
     spilling = [r for r in answer["reports"] if r["spills"] or r["local_accesses"]]

@@ -28,4 +28,4 @@ def test_a_random_kernel_agrees_with_the_interpreter(drawn: Built, name: str) ->
 
 
 def test_the_package_is_sound(drawn: Built, inspect: Inspect) -> None:
-    inspect(drawn, kernels=COMPILED)
+    inspect(drawn, kernels=COMPILED, bare=True)
