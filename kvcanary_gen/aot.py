@@ -107,16 +107,8 @@ def compile_one(spec: Specialisation, target: str | GPUTarget) -> Report:
     Raises RuntimeError under TRITON_INTERPRET=1 or with Triton before 3.3, ValueError for an unknown target or a
     signature that does not fit the kernel, and what Triton raises for a kernel that does not compile.
     """
-    import triton
-
-    _refuse_interpreter(spec)
     gpu = parse_target(target) if isinstance(target, str) else target
-    options = {
-        "num_warps": spec.num_warps,
-        "num_stages": spec.num_stages,
-        "enable_fp_fusion": False,  # integer kernels: changes nothing, but unset it makes Triton 3.9 print a warning
-    }
-    compiled = triton.compile(_source(spec), target=gpu, options=options)
+    compiled = compile_kernel(spec, gpu)
     if gpu.backend == "cuda":
         binary: bytes = compiled.asm["cubin"]
         usage = _measure_nvidia(binary, compiled.asm["ptx"])
@@ -137,6 +129,24 @@ def compile_one(spec: Specialisation, target: str | GPUTarget) -> Report:
         code_bytes=sum(len(content) for name, content in _sections(binary) if name.startswith(".text")),
         source=usage.source,
     )
+
+
+def compile_kernel(spec: Specialisation, target: GPUTarget, *, debug: bool = False) -> Any:
+    """Triton's own result, with all stages of the code in `asm`; raises what `compile_one` raises.
+
+    Args:
+        debug: with the checks of 32-bit arithmetic that TRITON_DEBUG=1 gives to kernels compiled at launch.
+    """
+    import triton
+
+    _refuse_interpreter(spec)
+    options = {
+        "num_warps": spec.num_warps,
+        "num_stages": spec.num_stages,
+        "debug": debug,
+        "enable_fp_fusion": False,  # integer kernels: changes nothing, but unset it makes Triton 3.9 print a warning
+    }
+    return triton.compile(_source(spec), target=target, options=options)
 
 
 # ---- what goes into Triton -------------------------------------------------------------------------------------------

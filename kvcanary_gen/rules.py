@@ -136,7 +136,8 @@ RULES: dict[str, Rule] = {
     ),
     "KVG-041": Rule(
         "invariant",
-        "An invariant is neither a rule with an example nor an implied rule, or an implied kind has not one entry.",
+        "An invariant is neither a rule with an example nor an implied rule, an implied kind has not one entry, or a "
+        "rule stands before the implied one that it relies on.",
         "Give `rule`, `operations` and `example`, or `implied`.",
     ),
     "KVG-042": Rule(

@@ -22,7 +22,7 @@ from kvcanary_gen.ir import (
 from kvcanary_gen.located import LocatedStr
 from kvcanary_gen.resolve.context import Arguments, Context, size_names
 from kvcanary_gen.resolve.names import check_attribute, check_name
-from kvcanary_gen.resolve.struct_values import is_value_type, resolve_value
+from kvcanary_gen.resolve.struct_values import holds_lists, is_value_type, resolve_value
 from kvcanary_gen.schema.data import Argument, Struct
 
 Values = ValueRange | OffsetValues | None
@@ -42,11 +42,13 @@ def check_constants(context: Context) -> None:
 
 
 def resolve_structs(context: Context) -> dict[str, StructIR]:
+    declared: dict[str, Struct] = context.document.section("structs")
     found: dict[str, StructIR] = {}
-    for name, struct in context.document.section("structs").items():
+    # Elements of lists before the structs that list them.
+    for name, struct in sorted(declared.items(), key=lambda item: holds_lists(item[1])):
         plain = [field for field, info in struct.fields.items() if not is_value_type(context, str(info.type))]
         fields = [f for f in (_field(context, name, struct, field) for field in plain) if f is not None]
-        others = [resolve_value(context, name, struct, field) for field in struct.fields if field not in plain]
+        others = [resolve_value(context, name, struct, field, found) for field in struct.fields if field not in plain]
         values, order = tuple(value for value in others if value is not None), tuple(struct.fields)
         if struct.capacity is None:
             if len(fields) + len(values) == len(struct.fields):
@@ -64,7 +66,7 @@ def resolve_structs(context: Context) -> dict[str, StructIR]:
         if not any(axis.dim == struct.capacity for field in fields for axis in field.shape):
             context.out.add(mark, "KVG-031", f"no field of {name} is {struct.capacity} elements long")
         found[name] = StructIR(name, struct.doc, struct.contract, struct.capacity, tuple(fields), (), order)
-    return found
+    return {name: found[name] for name in declared if name in found}
 
 
 def _field(context: Context, name: str, struct: Struct, field: str) -> StructFieldIR | None:

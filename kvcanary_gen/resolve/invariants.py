@@ -89,6 +89,18 @@ def _check_implied(context: Context, declared: dict[str, Invariant]) -> None:
     if len(missing) > repeated and not context.failed("invariants", declared):
         kinds = ", ".join(f"'{kind}'" for kind in missing)
         context.out.add(context.document.section_mark("invariants"), "KVG-041", f"no entry is `implied` by {kinds}")
+    if not missing and not repeated:
+        _check_order(context, list(declared), first)
+
+
+def _check_order(context: Context, ids: list[str], implied: dict[str, str]) -> None:
+    """Nothing can be asked of an argument before it is known to be a tensor, or of an axis before it is there."""
+    pairs = [("kind", id_) for id_ in ids] + [("rank", implied["length"])]
+    for kind, later in pairs:
+        if ids.index(implied[kind]) > ids.index(later):
+            mark = context.document.mark("invariants", implied[kind])
+            context.out.add(mark, "KVG-041", f"the implied rule '{kind}' must stand before {later}, which relies on it")
+            return
 
 
 class _Invariant:

@@ -11,7 +11,7 @@ from kvcanary_gen.ir import Domain, RecurrenceDomain, SegmentDomain, StoreIR, Te
 from kvcanary_gen.resolve.kernel_reader import KernelReader
 
 
-def check_written(reader: KernelReader, writers: dict[str, Sequence[str]], complete: bool) -> None:
+def check_written(reader: KernelReader, writers: dict[str, list[str]], complete: bool) -> None:
     """Every output is written, and by one section alone.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 from kvcanary_gen.ir import StructValueIR
 from kvcanary_gen.resolve.context import Context
@@ -20,7 +21,14 @@ def is_value_type(context: Context, text: str) -> bool:
     )
 
 
-def resolve_value(context: Context, name: str, struct: Struct, field: str) -> StructValueIR | None:
+def holds_lists(struct: Struct) -> bool:
+    return any(_LIST.match(str(field.type)) for field in struct.fields.values())
+
+
+def resolve_value(
+    context: Context, name: str, struct: Struct, field: str, resolved: Container[str]
+) -> StructValueIR | None:
+    """Resolves a field of `struct`; `resolved` are the structs without lists that have no errors."""
     declared = struct.fields[field]
     mark = context.document.mark("structs", name, "fields", field)
     text = str(declared.type)
@@ -50,7 +58,7 @@ def resolve_value(context: Context, name: str, struct: Struct, field: str) -> St
         return None
     count = int(limit) if limit.isdigit() else constants[limit][1]
     element = context.document.section("structs").get(match.group(1))
-    if element is None:
+    if element is None or (match.group(1) not in resolved and not holds_lists(element)):
         return None
     if sum(str(f.type) == "bytes" for f in element.fields.values()) != 1 or not all(
         str(f.type) in ("bytes", "int64") for f in element.fields.values()

@@ -122,6 +122,21 @@ def test_each_mistake_of_one_expression_is_found(copy: Copy) -> None:
     assert all(word in d.message for word, d in zip(words, found, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("early", "late", "message"),
+    [
+        ("kind", "alignment", "the implied rule 'kind' must stand before KVC-001"),
+        ("rank", "contiguous", "the implied rule 'rank' must stand before KVC-014"),
+    ],
+)
+def test_rules_stand_behind_what_they_rely_on(copy: Copy, early: str, late: str, message: str) -> None:
+    """Nothing can be asked of what may be no tensor, or of an axis that may not be there."""
+    copy.replace("invariants.yaml", f"implied: {late}\n", "implied: later\n")
+    copy.replace("invariants.yaml", f"implied: {early}\n", f"implied: {late}\n")
+    copy.replace("invariants.yaml", "implied: later\n", f"implied: {early}\n")
+    assert any(message in text for text in texts(copy.findings()))
+
+
 def test_unreadable_files_leave_the_others_to_the_schema(copy: Copy) -> None:
     """Names cannot be resolved without all files, but every file's own errors are known."""
     copy.write("tags.yaml", b"axes: [")
@@ -176,7 +191,7 @@ def test_unreadable_files_leave_the_others_to_the_schema(copy: Copy) -> None:
             'previous_position: {first: "seeds[r].position"',
             'previous_position: {first: "seeds[¦rr].position"',
         ),
-        ("kernels/write.yaml", "seeds[r].position: canary", "¦seeds[rr].position: canary"),
+        ("kernels/write.yaml", "seeds[r].position: canary", "seeds[¦rr].position: canary"),
     ],
 )
 def test_what_uses_a_broken_declaration_is_not_reported_too(copy: Copy, file: str, old: str, new: str) -> None:
