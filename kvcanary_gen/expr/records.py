@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from kvcanary_gen.diagnostics import Diagnostics, suggest
+from kvcanary_gen.expr.checker import count
 from kvcanary_gen.expr.nodes import Const, Load, Node, Type, Var
 from kvcanary_gen.expr.operators import OperatorChecker
 from kvcanary_gen.expr.scope import Scope
@@ -43,9 +44,10 @@ class RecordChecker(OperatorChecker):
         return super()._visit_Attribute(node)
 
     def _record_load(self, node: ast.Attribute, element: ast.Subscript) -> Node:
-        name, indices, type_ = self.record_field(node, element)
         if self.scope.host:
+            name = self.tensor_name(element.value)
             self.fail(node, "KVG-021", f"a host-side rule cannot read elements of '{name}'; use len({name})")
+        name, indices, type_ = self.record_field(node, element)
         if self.scope.tensors[name].optional and name not in self.present:
             self.fail(node, "KVG-028", f"'{name}' may be missing; read it inside `… if {name} is not None else …`")
         return Load(type_, name, indices)
@@ -67,7 +69,8 @@ class RecordChecker(OperatorChecker):
             self.fail(node, "KVG-044", f"'{name}' holds no records; declare `record` on the argument")
         parts = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(parts) != info.rank - 1:
-            self.fail(node, "KVG-023", f"a record of '{name}' has {info.rank - 1} indices, got {len(parts)}")
+            wanted = count(info.rank - 1, "index", "indices")
+            self.fail(node, "KVG-023", f"a record of '{name}' has {wanted}, got {len(parts)}")
         return name, tuple(self.several(parts, Type.INT, "an index"))
 
     def element(self, node: ast.Subscript) -> tuple[str, list[Node]]:

@@ -193,6 +193,10 @@ def _group(reader: KernelReader, name: str, fields: dict[str, tuple[Type, str]],
         elif fails is not None and check.enabled:
             reasons.append(ReasonIR(Const(Type.INT, scope.members[member], member), fails))
     row: list[tuple[str, Node | None]] = []
+    missing = [f"'{field}'" for field in fields if field != report.into and field not in group.row]
+    if missing:
+        mark = reader.place("checks", name, "row", key=True)
+        context.out.add(mark, "KVG-039", f"the row has no {', '.join(missing)}")
     for field in group.row:
         if field not in fields or field == report.into:
             known = [f for f in fields if f != report.into]
@@ -200,9 +204,7 @@ def _group(reader: KernelReader, name: str, fields: dict[str, tuple[Type, str]],
     for field, (type_, _) in fields.items():
         if field == report.into:
             row.append((field, None))
-        elif field not in group.row:
-            context.out.add(reader.place("checks", name, "row", key=True), "KVG-039", f"the row has no '{field}'")
-        else:
+        elif field in group.row:
             node = reader.expr(group.row[field], scope, type_, f"'{field}'", "checks", name, "row", field)
             row.append((field, node))
     return CheckIR(name, when, tuple(reasons), tuple(row)) if reasons else None

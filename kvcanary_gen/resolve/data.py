@@ -22,7 +22,7 @@ from kvcanary_gen.ir import (
 from kvcanary_gen.located import LocatedStr
 from kvcanary_gen.resolve.context import Arguments, Context, size_names
 from kvcanary_gen.resolve.names import check_attribute, check_name
-from kvcanary_gen.resolve.struct_values import holds_lists, is_value_type, resolve_value
+from kvcanary_gen.resolve.struct_values import TENSOR_KEYS, check_keys, holds_lists, is_value_type, resolve_value
 from kvcanary_gen.schema.data import Argument, Struct
 
 Values = ValueRange | OffsetValues | None
@@ -46,6 +46,10 @@ def resolve_structs(context: Context) -> dict[str, StructIR]:
     found: dict[str, StructIR] = {}
     # Elements of lists before the structs that list them.
     for name, struct in sorted(declared.items(), key=lambda item: holds_lists(item[1])):
+        for field in struct.fields:
+            check_attribute(
+                context, field, context.document.mark("structs", name, "fields", field, key=True), struct=True
+            )
         plain = [field for field, info in struct.fields.items() if not is_value_type(context, str(info.type))]
         fields = [f for f in (_field(context, name, struct, field) for field in plain) if f is not None]
         others = [resolve_value(context, name, struct, field, found) for field in struct.fields if field not in plain]
@@ -55,7 +59,7 @@ def resolve_structs(context: Context) -> dict[str, StructIR]:
                 found[name] = StructIR(name, struct.doc, struct.contract, "", tuple(fields), values, order)
             continue
         for value in values:
-            place = context.document.mark("structs", name, "fields", value.name)
+            place = context.document.mark("structs", name, "fields", value.name, "type")
             context.out.add(place, "KVG-030", f"'{value.name}' must be a tensor; {name} is allocated by its capacity")
         mark = context.document.mark("structs", name, "capacity")
         check_name(context, struct.capacity, mark)
@@ -72,15 +76,15 @@ def resolve_structs(context: Context) -> dict[str, StructIR]:
 def _field(context: Context, name: str, struct: Struct, field: str) -> StructFieldIR | None:
     declared = struct.fields[field]
     document = context.document
-    check_attribute(context, field, document.mark("structs", name, "fields", field, key=True), struct=True)
     mark = document.mark("structs", name, "fields", field, "type")
     split = context.split_type(context.located(declared.type, mark))
     if split is None:
         return None
     dtype, axes = split
     if axes is None:
-        context.out.add(mark, "KVG-030", f"field '{field}' must be a tensor, as in int64[{struct.capacity}]")
+        context.out.add(mark, "KVG-030", f"field '{field}' must be a tensor, as in {dtype}[{struct.capacity or 1}]")
         return None
+    check_keys(context, name, struct, field, TENSOR_KEYS, f"and '{field}' is a tensor")
     if declared.init is not None:
         check_fits(context, declared.init, dtype, document.mark("structs", name, "fields", field, "init"))
     dims = {struct.capacity} if struct.capacity is not None else size_names(axes, context.constant_names)
@@ -90,24 +94,30 @@ def _field(context: Context, name: str, struct: Struct, field: str) -> StructFie
         context.out.add(mark, "KVG-030", f"field '{field}' must have exact lengths")
     if len(shape) < len(axes) or (allocated and any(axis.at_least for axis in shape)):
         return None
-    if declared.record is not None and not check_record(context, mark, field, declared.record, dtype, shape):
+    marks = (mark, document.mark("structs", name, "fields", field, "record"))
+    if declared.record is not None and not check_record(context, marks, field, declared.record, dtype, shape):
         return None
     return StructFieldIR(field, dtype, tuple(shape), declared.doc, declared.init, declared.record)
 
 
-def check_record(context: Context, mark: Mark, name: str, record: str, dtype: str, shape: list[AxisLength]) -> bool:
-    """A tensor of records has rows of int64 words, or of bytes, and the last axis says of how many."""
+def check_record(
+    context: Context, marks: tuple[Mark, Mark], name: str, record: str, dtype: str, shape: list[AxisLength]
+) -> bool:
+    """A tensor of records has rows of int64 words, or of bytes, and the last axis says of how many.
+
+    `marks` are the places of its type and of its record.
+    """
     layouts = context.document.section("layouts")
     if record not in layouts:
         if record not in context.failed("layouts", layouts):
-            context.unknown(mark, "layout", record, list(layouts))
+            context.unknown(marks[1], "layout", record, layouts)
         return False
     unit = {"int64": "NUM_FIELDS", "uint8": "BYTES"}.get(dtype)
     last = shape[-1].length if shape else None
     if unit is None or len(shape) < 2 or getattr(last, "name", None) != f"{record.upper()}_{unit}":
         upper = record.upper()
         message = f"'{name}' must end in an axis {upper}_NUM_FIELDS of int64, or {upper}_BYTES of uint8"
-        context.out.add(mark, "KVG-044", message)
+        context.out.add(marks[0], "KVG-044", message)
         return False
     return True
 
@@ -117,9 +127,8 @@ def resolve_arguments(context: Context, structs: dict[str, StructIR]) -> Argumen
     declared: dict[str, Argument] = context.document.section("arguments")
     splits = {name: _split(context, name, argument) for name, argument in declared.items()}
     texts = [axis for split in splits.values() if split is not None for axis in split[1] or []]
-    dims = size_names(texts, context.constant_names) | {
-        struct.capacity for struct in structs.values() if struct.capacity
-    }
+    dims = size_names(texts, context.constant_names)
+    dims |= {struct.capacity for struct in structs.values() if struct.capacity}
     dims |= {axis.dim for struct in structs.values() for f in struct.fields for axis in f.shape if axis.dim is not None}
     scope = _values_scope(context, declared, structs, dims)
     found: Arguments = {}
@@ -191,6 +200,8 @@ class _Argument:
         if argument.doc is None:
             self._fail(self._mark(), "KVG-013", f"'{self.name}' must have a `doc`")
         if argument.type is not None and _is_static_type(self.context, argument.type):
+            if argument.optional:
+                self._fail(self._mark("optional"), "KVG-030", f"scalar '{self.name}' is never missing")
             enum = None if argument.type == "bool" else str(argument.type)
             return ScalarArg(self.name, Type.BOOL if enum is None else Type.INT, argument.doc or "", enum=enum)
         if split is None:
@@ -206,7 +217,8 @@ class _Argument:
         if len(shape) < len(axes):
             return None
         record = argument.record
-        if record is not None and not check_record(self.context, self._mark("type"), self.name, record, dtype, shape):
+        marks = (self._mark("type"), self._mark("record"))
+        if record is not None and not check_record(self.context, marks, self.name, record, dtype, shape):
             return None
         return TensorArg(
             self.name, dtype, tuple(shape), argument.doc or "", argument.optional, argument.outside, record=record

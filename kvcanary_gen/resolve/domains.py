@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvcanary_gen.expr.nodes import Call, Load, Node, Type
+from kvcanary_gen.expr.nodes import Call, Fold, Load, Node, Type
 from kvcanary_gen.expr.scope import Scope
 from kvcanary_gen.ir import Domain, FlatDomain, RecurrenceDomain, ScanDomain, SegmentDomain, TensorArg
 from kvcanary_gen.resolve.kernel_reader import KernelReader
@@ -37,7 +37,8 @@ def resolve_domain(reader: KernelReader, names: LetReader) -> Domain | None:
         return None
     if given.bound is not None and bound is None:
         return None
-    if not _host_knows(reader, kind, bound or count, limit):
+    bounds = {"count": count, "limit": limit, "bound": bound}
+    if not _host_knows(reader, kind, {key: node for key, node in bounds.items() if node is not None}):
         return None
     if kind == "scan":
         return ScanDomain(str(given.scan), count, when)
@@ -85,17 +86,17 @@ def _article(kind: str) -> str:
     return f"an {kind}" if kind == "index" else f"a {kind}"
 
 
-def _host_knows(reader: KernelReader, kind: str, count: Node, limit: Node | None) -> bool:
-    """Reports bounds that only the device knows. The count may be one of them where a limit sizes the launch."""
-    bounds = {"count": count} if limit is None else {"limit": limit}
-    if kind == "segments":
-        bounds["count"] = count
+def _host_knows(reader: KernelReader, kind: str, bounds: dict[str, Node]) -> bool:
+    """Reports bounds that only the device knows. The count may be one of them where another sizes the launch."""
+    other = {"index": "limit", "segments": "bound"}.get(kind, "")
+    hint = f"; add a `{other}` of sizes" if kind == "index" or reader.kernel.recurrence is not None else ""
     known = True
     for key, node in bounds.items():
-        if any(isinstance(part, Load) or (isinstance(part, Call) and not part.builtin) for part in node.walk()):
-            hint = "; add a `limit` of sizes" if kind == "index" and key == "count" else ""
+        on_device = any(isinstance(p, (Load, Fold)) or (isinstance(p, Call) and not p.builtin) for p in node.walk())
+        if on_device and not (key == "count" and other in bounds):
             text = reader.context.located(getattr(reader.kernel.domain, key), reader.place("domain", key))
-            reader.fail(text.mark_at(0), "KVG-033", f"`{key}` must be known on the host{hint}")
+            message = f"`{key}` must be known on the host{hint if key == 'count' else ''}"
+            reader.fail(text.mark_at(0), "KVG-033", message)
             known = False
     return known
 

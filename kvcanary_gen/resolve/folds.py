@@ -9,8 +9,9 @@ from kvcanary_gen.expr.parse import parse_expr
 from kvcanary_gen.expr.scope import FunctionInfo, Scope
 from kvcanary_gen.ir import FoldIR, ScalarArg, SourcesArg, StructIR
 from kvcanary_gen.resolve.context import Arguments, Context
+from kvcanary_gen.resolve.data import check_fits
 from kvcanary_gen.resolve.functions import argument_scope, function_infos
-from kvcanary_gen.resolve.names import check_name
+from kvcanary_gen.resolve.lets import LetReader
 from kvcanary_gen.schema.checks import Fold
 
 
@@ -43,18 +44,21 @@ def _fold(context: Context, name: str, fold: Fold, arguments: Arguments, structs
     numbers = [value for value in struct.values if value.kind == "int64"]
     statics = {n: a for n, a in arguments.items() if isinstance(a, ScalarArg) and a.static}
     functions = function_infos(document.section("functions"))
-    functions = {n: info for n, info in functions.items() if _plain(context, n)}
+    hidden = {n: "is an argument of kernels; folds take statics alone" for n in arguments if n not in statics}
+    hidden |= {n: "is not public, so it may read what folds do not" for n in functions if not _plain(context, n)}
+    functions = {n: info for n, info in functions.items() if n not in hidden}
     static_scope = argument_scope(context, dict(statics), functions)
     failed = context.failed("functions", document.section("functions")) | context.failed("arguments", arguments)
-    static_scope = replace(static_scope, broken=static_scope.broken | failed)
+    static_scope = replace(static_scope, broken=static_scope.broken | failed, hidden=hidden)
     scope = static_scope
     for value in numbers:
         scope = scope.with_variable(value.name, Type.INT, "param")
     positive = frozenset(v.name for v in numbers if v.at_least is not None and v.at_least >= 1)
     length_scope = scope = replace(scope, tensors={}, positive=positive)
+    params = LetReader(context, name, scope, dict.fromkeys(("state", "word", "total"), "a word of every fold"))
     for param, type_ in fold.params.items():
-        check_name(context, param, document.mark("folds", name, "params", param))
-        scope = scope.with_variable(param, Type(type_), "param")
+        params.declare(param, document.mark("folds", name, "params", param, key=True))
+        params.scope = scope = params.scope.with_variable(param, Type(type_), "param")
 
     def expr(key: str, text: str | None, where: Scope, want: Type) -> Node | None:
         if text is None:
@@ -65,6 +69,7 @@ def _fold(context: Context, name: str, fold: Fold, arguments: Arguments, structs
     when = expr("when", fold.when, replace(static_scope, host=True), Type.BOOL)
     if when is not None and not is_static(when):
         context.out.add(document.mark("folds", name, "when"), "KVG-028", "`when` of a fold must be known before launch")
+    check_fits(context, fold.start, "uint64", document.mark("folds", name, "start"))
     row, byte = expr("row", fold.row, scope, Type.INT), expr("byte", fold.byte, scope, Type.INT)
     length = expr("length", fold.length, length_scope, Type.INT)
     inner = replace(scope, variables={}, positive=frozenset())

@@ -122,7 +122,9 @@ def _order(context: Context, bodies: dict[str, _Body]) -> list[str]:
                 done.add(name)
                 path.pop()
             elif pending[0] in path:
-                circle = [*path[path.index(pending[0]) :], pending[0]]
+                circle = path[path.index(pending[0]) :]
+                first_declared = circle.index(min(circle, key=list(calls).index))
+                circle = [*circle[first_declared:], *circle[: first_declared + 1]]
                 mark = context.document.mark("functions", circle[0])
                 context.out.add(mark, "KVG-025", f"functions call in a circle: {' -> '.join(circle)}")
                 done.update(circle)
@@ -171,6 +173,7 @@ def _function(
     if function.public and names:
         mark = context.document.mark("functions", name, "public")
         context.out.add(mark, "KVG-010", f"{name} is public, so it cannot read kernel arguments ({', '.join(names)})")
+        reads = _Reads()
         # Whoever calls it is told nothing of them.
         reads = _Reads()
     return FunctionIR(

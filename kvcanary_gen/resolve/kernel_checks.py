@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.expr.nodes import Call, Fold, Node, Var
 from kvcanary_gen.expr.schedule import segment_schedule
 from kvcanary_gen.ir import Domain, RecurrenceDomain, SegmentDomain, StoreIR, TensorArg
+from kvcanary_gen.located import LocatedStr
 from kvcanary_gen.resolve.kernel_reader import KernelReader
 
 
@@ -69,23 +71,29 @@ def check_functions(reader: KernelReader) -> None:
     reported: set[str] = set()
     for text, node in reader.read if reader.complete else ():
         for name in dict.fromkeys(p.function for p in node.walk() if isinstance(p, Call) and not p.builtin):
-            call = re.search(rf"\b{name}\s*\(", text)
-            mark = text.mark_at(call.start() if call else 0)
             for need, why in _unmet(reader, name):
                 if need not in reported:
-                    reader.fail(mark, "KVG-012", f"{name} reads '{need}', which {why}")
+                    reader.fail(_call_mark(text, name), "KVG-012", f"{name} reads '{need}', which {why}")
                 reported.add(need)
 
 
 def check_folds(reader: KernelReader) -> None:
     """The kernel takes the sources and the statics of every fold that it calls."""
+    reported: set[str] = set()
     for text, node in reader.read if reader.complete else ():
         for name in dict.fromkeys(part.name for part in node.walk() if isinstance(part, Fold)):
             fold = reader.folds[name]
             for need in (fold.sources, *fold.statics):
-                if need not in reader.mine:
+                if need not in reader.mine and need not in reported:
                     message = f"{name} reads '{need}', which {reader.name} does not take; list it as an argument"
-                    reader.fail(text.mark, "KVG-012", message)
+                    reader.fail(_call_mark(text, name), "KVG-012", message)
+                    reported.add(need)
+
+
+def _call_mark(text: LocatedStr, name: str) -> Mark:
+    """Where an expression calls a function."""
+    call = re.search(rf"\b{name}\s*\(", text)
+    return text.mark_at(call.start() if call else 0)
 
 
 def _unmet(reader: KernelReader, name: str) -> list[tuple[str, str]]:

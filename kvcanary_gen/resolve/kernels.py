@@ -39,7 +39,8 @@ def resolve_kernels(
 
 def _kernel(reader: KernelReader) -> KernelIR | None:
     kernel = reader.kernel
-    names = LetReader(reader.context, reader.name, reader.scope(), taken=reader.output_names)
+    taken = dict.fromkeys(reader.output_names, "an output")
+    names = LetReader(reader.context, reader.name, reader.scope(), taken)
     launch_scope = names.scope
     domain = resolve_domain(reader, names)
     firsts = resolve_state_names(reader, names, domain)

@@ -15,13 +15,13 @@ MAX_NODES = 1 << 18
 
 
 class LetReader:
-    """Reads declarations of `owner`; `scope` holds what is visible so far, `taken` other names that it has."""
+    """Reads declarations of `owner`; `scope` holds what is visible so far, `taken` says what other names are."""
 
-    def __init__(self, context: Context, owner: str, scope: Scope, taken: frozenset[str] = frozenset()) -> None:
+    def __init__(self, context: Context, owner: str, scope: Scope, taken: dict[str, str] | None = None) -> None:
         self.context = context
         self.owner = owner
         self.scope = scope
-        self.taken = taken
+        self.taken = taken or {}
         self.lets: list[tuple[str, Node]] = []
         self.sizes: dict[str, int] = {}
 
@@ -29,7 +29,7 @@ class LetReader:
         """Reports a name that cannot be declared here. No name has two meanings, not even one behind the other."""
         if not check_name(self.context, name, mark):
             return
-        meaning = "an output" if name in self.taken else self.scope.meaning(name)
+        meaning = self.taken.get(name) or self.scope.meaning(name)
         if meaning is not None:
             self.context.out.add(mark, "KVG-014", f"'{name}' is {meaning} in {self.owner} already")
 

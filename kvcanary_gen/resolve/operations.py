@@ -154,7 +154,8 @@ class _Operation:
         if len(shape) < len(axes):
             return None
         declared = self.operation.workspaces[name]
-        if declared.record is not None and not check_record(self.context, mark, name, declared.record, dtype, shape):
+        marks = (mark, self._place("workspaces", name, "record"))
+        if declared.record is not None and not check_record(self.context, marks, name, declared.record, dtype, shape):
             return None
         return TensorArg(name, dtype, tuple(shape), declared.doc, True, record=declared.record)
 

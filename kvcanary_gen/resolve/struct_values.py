@@ -9,6 +9,13 @@ from kvcanary_gen.ir import StructValueIR
 from kvcanary_gen.resolve.context import Context
 from kvcanary_gen.schema.data import Struct
 
+MAX_LISTED = 64
+# Keys that only go with some types of fields, and what these are.
+_OWNERS = {"init": "a tensor", "record": "a tensor", "at_least": "a number", "at_most": "a number"}
+_OWNERS["multiple_of"] = "a number, or bytes"
+TENSOR_KEYS = ("init", "record")
+_KEYS = {"int64": ("at_least", "at_most", "multiple_of"), "bytes": ("multiple_of",)}
+
 _LIST = re.compile(r"(\w+)\s*\[\s*<=\s*(\w+)\s*\]\Z")
 
 
@@ -30,14 +37,14 @@ def resolve_value(
 ) -> StructValueIR | None:
     """Resolves a field of `struct`; `resolved` are the structs without lists that have no errors."""
     declared = struct.fields[field]
-    mark = context.document.mark("structs", name, "fields", field)
+    mark = context.document.mark("structs", name, "fields", field, "type")
     text = str(declared.type)
-    for key in ("init", "record"):
-        if getattr(declared, key) is not None:
-            context.out.add(mark, "KVG-030", f"'{key}' belongs to a tensor, and '{field}' is none")
+    check_keys(context, name, struct, field, _KEYS.get(text, ()), f"and '{field}' is none")
     sibling = declared.at_most
-    if sibling is not None and (sibling not in struct.fields or str(struct.fields[sibling].type) != "int64"):
-        context.out.add(mark, "KVG-030", f"`at_most` names an int64 field of {name}, not '{sibling}'")
+    known = [other for other, info in struct.fields.items() if str(info.type) == "int64" and other != field]
+    if sibling is not None and text == "int64" and sibling not in known:
+        place = context.document.mark("structs", name, "fields", field, "at_most")
+        context.unknown(place, f"number of {name}", sibling, known)
     match = _LIST.match(text)
     if match is None:
         kind = text if text in ("int64", "bool", "bytes") else "enum"
@@ -52,11 +59,14 @@ def resolve_value(
         )
     limit = match.group(2)
     constants = context.constants
-    if not limit.isdigit() and limit not in constants:
+    if not limit.isdecimal() and limit not in constants:
         if limit not in context.failed_constants:
-            context.unknown(mark, "constant", limit, list(constants))
+            context.unknown(mark, "constant", limit, constants)
         return None
-    count = int(limit) if limit.isdigit() else constants[limit][1]
+    count = int(limit) if limit.isdecimal() else constants[limit][1]
+    if not 1 <= count <= MAX_LISTED:
+        context.out.add(mark, "KVG-030", f"a list holds at most 1 to {MAX_LISTED} structs, not {limit}")
+        return None
     element = context.document.section("structs").get(match.group(1))
     if element is None or (match.group(1) not in resolved and not holds_lists(element)):
         return None
@@ -68,3 +78,11 @@ def resolve_value(
         )
         return None
     return StructValueIR(field, "list", declared.doc, of=match.group(1), at_most=count)
+
+
+def check_keys(context: Context, name: str, struct: Struct, field: str, good: Container[str], otherwise: str) -> None:
+    """Reports keys of a field that do not go with its type."""
+    for key, owner in _OWNERS.items():
+        if key in struct.fields[field].model_fields_set and key not in good:
+            mark = context.document.mark("structs", name, "fields", field, key, key=True)
+            context.out.add(mark, "KVG-030", f"`{key}` belongs to {owner}, {otherwise}")

@@ -66,21 +66,21 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     program = load_program(Path(request["spec"]))
     errors: list[str] = []
     reports: list[dict[str, Any]] = []
-    wanted = [spec for spec in _specialisations(program, request) if spec.kernel in request["kernels"]]
-    for spec, target in itertools.product(wanted, TARGETS):
+    for spec, target in itertools.product(_specialisations(program, request), TARGETS):
         _compile(spec, target, reports, errors)
     return {"files": build_package(program), "errors": errors, "reports": reports}
 
 
-def _specialisations(program: Any, request: dict[str, Any]) -> list[Any]:
+def _specialisations(program: Any, request: dict[str, Any]) -> Iterator[Any]:
+    """The richest form of every kernel asked for, and with `bare` also the leanest; tests/aot compiles them all."""
     from kvcanary_gen.specialisations import package_loader, specialisations
 
-    def flags(spec: Any) -> set[object]:
-        return {value for name, value in spec.constants.items() if name.startswith("HAS_")}
-
-    # The sets between are compiled by tests/aot for the spec as it stands.
-    kept = [{True}, set(), {False}] if request["bare"] else [{True}, set()]
-    return [spec for spec in specialisations(program, package_loader(Path(request["folder"]))) if flags(spec) in kept]
+    every = specialisations(program, package_loader(Path(request["folder"])))
+    for name in request["kernels"]:
+        forms = [spec for spec in every if spec.kernel == name]
+        yield forms[-1]
+        if request["bare"] and len(forms) > 1:
+            yield forms[0]
 
 
 def _compile(spec: Any, target: str, reports: list[dict[str, Any]], errors: list[str]) -> None:
