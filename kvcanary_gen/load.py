@@ -36,6 +36,10 @@ class Document:
     broken: set[Declaration] = field(default_factory=set)
     findings: Diagnostics = field(default_factory=Diagnostics)
 
+    @property
+    def root_source(self) -> Source:
+        return self.sources[f"{self.root.name}/{ROOT_FILE}"]
+
     def section(self, name: str) -> dict[str, Any]:
         return self.sections[name]
 

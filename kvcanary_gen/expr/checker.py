@@ -106,7 +106,11 @@ class Checker:
         """The value of `node`, which is not known before launch unless the host asks."""
         found = self._visit(node)
         if not isinstance(found, Literal) and not self.scope.host and is_static(found):
-            self.fail(node, "KVG-028", "a presence test is a condition; use it as in `a if name is not None else b`")
+            self.fail(
+                node,
+                "KVG-028",
+                "what is known before launch is a condition; use it as in `a if name is not None else b`",
+            )
         return found
 
     def _visit(self, node: ast.expr) -> Node | Literal:

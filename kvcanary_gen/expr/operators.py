@@ -126,7 +126,7 @@ class OperatorChecker(Checker):
         op = "and" if isinstance(node.op, ast.And) else "or"
         items = each(node.values, lambda value: self.condition(value, f"operand of {op}"))
         if not self.scope.host and len({is_static(item) for item in items}) > 1:
-            message = "a presence test cannot be mixed with device data; nest `a if x is not None else b`"
+            message = "what is known before launch cannot be mixed with device data; nest `a if x is not None else b`"
             self.fail(node, "KVG-028", message)
         return Logic(Type.BOOL, "and" if op == "and" else "or", tuple(items))
 

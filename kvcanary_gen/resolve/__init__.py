@@ -15,6 +15,7 @@ from kvcanary_gen.resolve.invariants import resolve_invariants
 from kvcanary_gen.resolve.kernels import resolve_kernels
 from kvcanary_gen.resolve.names import check_names
 from kvcanary_gen.resolve.operations import resolve_operations
+from kvcanary_gen.resolve.strays import explain_strays
 from kvcanary_gen.resolve.tags import check_enums, check_tags
 
 
@@ -38,6 +39,7 @@ def resolve_document(document: Document) -> Program:
     operations = resolve_operations(context, arguments, structs, kernels)
     invariants = resolve_invariants(context, kernels, operations)
     _check_kernels(context)
+    explain_strays(document, context.out)
     context.out.raise_if_any()
     return Program(
         header=document.header,

@@ -144,7 +144,9 @@ class KernelReader:
 
     def excuses(self, name: str) -> bool:
         """Whether the kernel might have an argument of this name, were its lists free of errors."""
-        return not self.complete and name in self.context.document.names("arguments")
+        kernel = self.kernel
+        listed = (*kernel.inputs, *kernel.outputs, *kernel.scalars, *kernel.sources)
+        return not self.complete and (name in listed or name in self.context.document.names("arguments"))
 
     # --- scope --------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.expr.scope import BUILTINS
+from kvcanary_gen.ir import STORAGE_TYPES
 from kvcanary_gen.resolve.context import Context
 
 # Modules, parameters and variables of the generated code, which a name of the spec would hide there.
@@ -49,6 +50,8 @@ def check_name(context: Context, name: str, mark: Mark, *, exported: bool = Fals
         problem = "is a function of the language"
     elif name in _MODULES or name in _VARIABLES or name in _CALLED:
         problem = "is taken by the generated code"
+    elif exported and name in STORAGE_TYPES:
+        problem = "is a dtype"
     elif exported and name in _BUILTINS:
         problem = "is a Python builtin, which the package would hide"
     elif name.startswith("_") or "__" in name:

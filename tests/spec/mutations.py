@@ -126,13 +126,13 @@ EXPRESSIONS = [
 ]
 
 
-def line_deletions() -> Iterator[tuple[str, str]]:
-    """Every line of every file, left out; comments and blank lines stay."""
+def line_deletions(step: int) -> Iterator[tuple[str, str]]:
+    """One line of every file in turn, left out; comments and blank lines stay."""
     for file, text in FILES.items():
         lines = text.splitlines(keepends=True)
-        for index, line in enumerate(lines):
-            if line.strip() and not line.lstrip().startswith("#"):
-                yield file, "".join(lines[:index] + lines[index + 1 :])
+        meant = [index for index, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")]
+        for index in meant[::step]:
+            yield file, "".join(lines[:index] + lines[index + 1 :])
 
 
 def random_edits(rng: random.Random, count: int) -> Iterator[tuple[str, str]]:

@@ -203,6 +203,23 @@ def test_what_uses_a_broken_declaration_is_not_reported_too(copy: Copy, file: st
     ), "\n".join(texts(found))
 
 
+@pytest.mark.parametrize("file", [file for file in FILES if file != "kvcanary.yaml"])
+def test_a_file_that_is_not_included_is_told_of_once(copy: Copy, file: str) -> None:
+    """Not each of its names, wherever they are used."""
+    entry = "kernels/*.yaml" if file.startswith("kernels/") else file
+    others = "".join(f"  - {name}\n" for name in FILES if name.startswith("kernels/") and name != file)
+    copy.replace("kvcanary.yaml", f"  - {entry}\n", others if "kernels/" in file else "")
+    found = copy.load()
+    if file in ("kernels/scatter_req_token_ids.yaml", "operations.yaml", "tags.yaml"):
+        return  # nothing of it is used elsewhere
+    assert isinstance(found, list)
+    place = file_place("kvcanary.yaml", "¦include:")
+    if file != "invariants.yaml":
+        message = f"{place}: KVG-006 no `include` names spec/{file}, which declares "
+        assert [text for text in texts(found) if text.startswith(message)], "\n".join(texts(found))
+    assert len(found) < 6, "\n".join(texts(found))
+
+
 def test_arguments_of_two_structs_are_not_guessed(copy: Copy) -> None:
     place = copy.replace(
         "operations.yaml",

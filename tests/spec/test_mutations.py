@@ -113,9 +113,9 @@ def _difference(file: str, text: str | bytes) -> str:
 # --- edits of the real spec -------------------------------------------------------------------------------------------
 
 
-def test_every_line_left_out(copy: Copy) -> None:
-    count = check_all(copy, line_deletions())
-    assert count["refused"] > 250, count
+def test_lines_left_out(copy: Copy) -> None:
+    count = check_all(copy, line_deletions(step=4))
+    assert count["refused"] > 150, count
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -125,8 +125,8 @@ def test_random_edits(copy: Copy, part: int) -> None:
 
 
 def test_odd_expressions(copy: Copy) -> None:
-    count = check_all(copy, expressions(random.Random(SEED), 3))
-    assert count["refused"] > 250, count
+    count = check_all(copy, expressions(random.Random(SEED), 2))
+    assert count["refused"] > 150, count
 
 
 def test_garbled_expressions(copy: Copy) -> None:
