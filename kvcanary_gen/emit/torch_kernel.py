@@ -171,7 +171,7 @@ class ReferenceEmitter:
         self._arange(domain.index, count if _is_size(domain.count) else invoke("max", count, "0"))
         self.lets()
         for offsets in self.kernel.offsets:
-            name = f"{offsets.tensor.removeprefix('out_')}_ends"
+            name = self.block.fresh(f"{offsets.tensor.removeprefix('out_')}_ends")
             summand = method(self.block.tensor(offsets.sum), "expand_as", domain.index)
             self.block.write(f"{name} = ", invoke("eager.running_sum", summand))
             keywords: dict[str, Code | str] = {} if offsets.rest is None else {"rest": str(offsets.rest)}
