@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from kvcanary_gen.diagnostics import Diagnostics, Mark
-from kvcanary_gen.expr.nodes import Call, Node, Var
-from kvcanary_gen.ir import Domain, KernelIR, OffsetValues, Program, RecurrenceDomain, SegmentDomain, ValueRange
+from kvcanary_gen.expr.inventory import called, kernel_nodes
+from kvcanary_gen.expr.nodes import Node, Var
+from kvcanary_gen.ir import OffsetValues, Program, ValueRange
 from kvcanary_gen.load import Document
 from kvcanary_gen.rules import Rule
 
@@ -38,40 +39,6 @@ def warnings(program: Program, document: Document) -> Diagnostics:
 
 
 # ---- what is used ----------------------------------------------------------------------------------------------------
-
-
-def kernel_nodes(kernel: KernelIR) -> Iterator[Node]:
-    """Every expression of a kernel except its lets."""
-    yield from domain_nodes(kernel.domain)
-    yield from (offsets.sum for offsets in kernel.offsets)
-    for store in (*kernel.stores, *kernel.finals):
-        yield from store.indices
-        yield store.value
-    yield from (counter.add for counter in kernel.counters)
-    for state in kernel.state:
-        yield state.first
-        yield state.next
-    if kernel.advances is not None:
-        yield kernel.advances
-    for check in kernel.report.checks if kernel.report is not None else ():
-        if check.when is not None:
-            yield check.when
-        yield from (reason.fails for reason in check.reasons)
-        yield from (value for _, value in check.row if value is not None)
-
-
-def domain_nodes(domain: Domain) -> Iterator[Node]:
-    """Expressions of a domain."""
-    yield domain.count
-    if domain.when is not None:
-        yield domain.when
-    if isinstance(domain, (SegmentDomain, RecurrenceDomain)):
-        yield domain.limit
-
-
-def called(nodes: Iterable[Node]) -> set[str]:
-    """Spec functions that expressions call themselves."""
-    return {part.function for node in nodes for part in node.walk() if isinstance(part, Call) and not part.builtin}
 
 
 def _argument_sizes(program: Program) -> dict[str, str]:

@@ -20,7 +20,8 @@ from kvcanary_gen.emit.ops import SCAN_BLOCK
 from kvcanary_gen.emit.package import all_tensors
 from kvcanary_gen.emit.triton_expr import flag_name, pointer_name
 from kvcanary_gen.emit.triton_fold import TILE
-from kvcanary_gen.emit.triton_kernel import KernelEmitter, TritonKernel, function_sizes
+from kvcanary_gen.emit.triton_function import function_sizes
+from kvcanary_gen.emit.triton_kernel import KernelEmitter, TritonKernel
 from kvcanary_gen.ir import KernelIR, Program, SegmentDomain
 from kvcanary_gen.oracle.evaluate import evaluate
 

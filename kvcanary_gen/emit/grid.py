@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kvcanary_gen.emit.code import Atom, Code, Ternary, invoke, operator, statement
 from kvcanary_gen.emit.host_expr import host_code
-from kvcanary_gen.emit.triton_kernel import offsets_suffice
+from kvcanary_gen.emit.triton_segments import offsets_suffice
 from kvcanary_gen.expr.nodes import Node, Var, names_of
-from kvcanary_gen.expr.schedule import segment_schedule
+from kvcanary_gen.expr.schedule import kernel_schedule
 from kvcanary_gen.ir import KernelIR, RecurrenceDomain, ScanDomain, SegmentDomain
 
 # Programs that a segment kernel launches at least, so that few long segments still fill a GPU.
@@ -37,7 +37,7 @@ class Grid:
             return ["    programs = 1"]
         if isinstance(domain, RecurrenceDomain):
             lines = self._by_recurrence(domain, block)
-        elif isinstance(domain, SegmentDomain) and segment_schedule(domain, kernel.stores, kernel.lets) != "by_index":
+        elif isinstance(domain, SegmentDomain) and kernel_schedule(kernel, domain) != "by_index":
             lines = self._by_segment(domain, block)
         else:
             bound = domain.limit if isinstance(domain, SegmentDomain) else domain.bound
@@ -66,22 +66,23 @@ class Grid:
 
     def _by_recurrence(self, domain: RecurrenceDomain, block: str) -> list[str]:
         count, limit = self._number(domain.bound), self._number(domain.limit)
-        spread = operator("//", str(MAX_WALKERS), invoke("max", "1", count))
-        lanes = invoke("max", "1", invoke("min", invoke("triton.cdiv", limit, block), spread))
-        return [
-            "    # Few segments get several programs each; every one of them walks the whole chain.",
-            *statement("lanes = ", lanes, 4),
-            *statement("programs = ", operator("*", count, "lanes"), 4),
-        ]
+        note = "every one of them walks the whole chain"
+        return _shared(count, limit, block, MAX_WALKERS, f"Few segments get several programs each; {note}.")
 
     def _by_segment(self, domain: SegmentDomain, block: str) -> list[str]:
         count, limit = self._number(domain.count), self._number(domain.limit)
         if not offsets_suffice(self.kernel, domain):
             count = invoke("min", count, operator("-", f"{domain.segments}.shape[0]", "1"))
-        spread = operator("//", str(MIN_PROGRAMS), invoke("max", "1", count))
-        lanes = invoke("max", "1", invoke("min", invoke("triton.cdiv", limit, block), spread))
-        return [
-            "    # Few segments get several programs each, so that they still fill the device.",
-            *statement("lanes = ", lanes, 4),
-            *statement("programs = ", operator("*", count, "lanes"), 4),
-        ]
+        note = "Few segments get several programs each, so that they still fill the device."
+        return _shared(count, limit, block, MIN_PROGRAMS, note)
+
+
+def _shared(count: Code, limit: Code, block: str, programs: int, note: str) -> list[str]:
+    """As many programs for each segment as bring all of them to `programs`, if there is that much to do."""
+    spread = operator("//", str(programs), invoke("max", "1", count))
+    lanes = invoke("max", "1", invoke("min", invoke("triton.cdiv", limit, block), spread))
+    return [
+        f"    # {note}",
+        *statement("lanes = ", lanes, 4),
+        *statement("programs = ", operator("*", count, "lanes"), 4),
+    ]

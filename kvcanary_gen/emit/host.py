@@ -8,7 +8,7 @@ from kvcanary_gen.emit.code import WIDTH, Atom, Code, invoke, statement
 from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.names import snake
 from kvcanary_gen.emit.writer import Writer
-from kvcanary_gen.expr.nodes import Compare, Length, Logic, Node, Present, Type, Unary
+from kvcanary_gen.expr.nodes import Length, Node, negated
 from kvcanary_gen.ir import InvariantIR, MessagePart, Program, StructValueIR
 from kvcanary_gen.surface import BoundRule, Surface
 
@@ -20,7 +20,6 @@ EXCEPTIONS = {
 }
 # Implied rules that lists of sources bring with them, and the functions that check them.
 _LIST_CHECKS = {"count": "count", "value": "values", "bytes": "geometry"}
-_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 # Checks that run over all tensors of a call.
 _TABLE_CHECKS = {
     "dtype": "dtypes",
@@ -30,19 +29,6 @@ _TABLE_CHECKS = {
     "device": "devices",
 }
 _TORCH_DTYPES = {"int32": "torch.int32", "int64": "torch.int64", "uint64": "torch.uint64", "uint8": "torch.uint8"}
-
-
-def negate(node: Node) -> Node:
-    """The opposite of a rule, written the way a person would."""
-    if isinstance(node, Compare):
-        return Compare(Type.BOOL, _OPPOSITE[node.op], node.left, node.right)  # type: ignore[arg-type]
-    if isinstance(node, Logic):
-        return Logic(Type.BOOL, "or" if node.op == "and" else "and", tuple(negate(item) for item in node.items))
-    if isinstance(node, Present):
-        return Present(Type.BOOL, node.name, not node.negated)
-    if isinstance(node, Unary) and node.op == "not":
-        return node.operand
-    return Unary(Type.BOOL, "not", node)
 
 
 def python_string(text: str) -> str:
@@ -69,14 +55,12 @@ class ValidatorEmitter:
         """Statements of the function body, in the order in which rules are checked."""
         self._structs()
         self._table()
-        done: set[str] = set()
         for invariant in self.program.invariants:
             if invariant.kind == "rule":
                 for rule in self.surface.rules:
                     if rule.invariant is invariant:
                         self._rule(rule)
-            elif invariant.kind not in done:
-                done.add(invariant.kind)
+            else:
                 self._implied(invariant)
         return self.lines
 
@@ -142,16 +126,18 @@ class ValidatorEmitter:
     def _kinds(self) -> None:
         """Kinds of what is neither a tensor nor an integer argument."""
         for scalar in self.surface.statics:
-            self._kind(scalar.name, "bool" if scalar.enum is None else f"layout.{scalar.enum}")
+            self._check(
+                "kind",
+                python_string(scalar.name),
+                scalar.name,
+                "bool" if scalar.enum is None else f"layout.{scalar.enum}",
+            )
         for path, value in self.surface.values:
             if value.kind == "list":
                 self._line(f'sources.{snake(value.of)}_kinds("{path}", {path})')
             else:
                 names = {"int64": "int", "bool": "bool", "bytes": "torch.Tensor"}
-                self._kind(path, names.get(value.kind) or f"layout.{value.of}")
-
-    def _kind(self, path: str, type_: str) -> None:
-        self.lines += statement("", invoke("checks.kind", python_string(path), path, type_), 4)
+                self._check("kind", python_string(path), path, names.get(value.kind) or f"layout.{value.of}")
 
     def _listed(self) -> list[tuple[str, StructValueIR]]:
         return [(path, value) for path, value in self.surface.values if value.kind == "list"]
@@ -186,7 +172,7 @@ class ValidatorEmitter:
             self._line(f'named = {named} if op == "{self.surface.launcher}" else op')
         names = {a.name for a in self.surface.arguments} | {name for name, _, _ in self.surface.structs}
         writer = Writer(taken={*names, *self.sizes.values()})
-        writer.write("if ", self.value(negate(rule.rule)), ":")
+        writer.write("if ", self.value(negated(rule.rule)), ":")
         self.lines += writer.lines
         text = self.message(rule.invariant, rule.message, {"op": who})
         self.lines += self.raising(rule.invariant, text, 8)

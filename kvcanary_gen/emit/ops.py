@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from kvcanary_gen.emit.code import Atom, Code, Invoke, invoke, statement
 from kvcanary_gen.emit.frames import docstring, prose, render, speaks_of, wrap
 from kvcanary_gen.emit.grid import Grid, axis_length
-from kvcanary_gen.emit.host import ValidatorEmitter, negate
+from kvcanary_gen.emit.host import ValidatorEmitter
 from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.names import count_name, ragged_name, snake, static_name
 from kvcanary_gen.emit.torch_kernel import ReferenceEmitter
 from kvcanary_gen.emit.triton_expr import flag_name
 from kvcanary_gen.emit.triton_fold import TILE
-from kvcanary_gen.emit.triton_kernel import KernelEmitter, Sizes, TritonKernel
-from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
+from kvcanary_gen.emit.triton_function import Sizes
+from kvcanary_gen.emit.triton_kernel import KernelEmitter, TritonKernel
+from kvcanary_gen.expr.nodes import Node, Type, Var, negated, substitute
 from kvcanary_gen.ir import (
     FoldIR,
     KernelIR,
@@ -303,7 +304,7 @@ class OpEmitter:
         """Takes a list of sources apart; none of them reaches the kernel where nothing is folded."""
         lines: list[str] = []
         if fold.when is not None:
-            lines += [f"    if {host_code(negate(fold.when)).flat()}:", f"        {fold.sources} = ()"]
+            lines += [f"    if {host_code(negated(fold.when)).flat()}:", f"        {fold.sources} = ()"]
         numbers = {name: Var(Type.INT, f"source.{name}", "dim") for name in fold.numbers}
         length = host_code(substitute(fold.length, dict(numbers)))
         call = invoke(f"sources.{snake(fold.struct)}_arguments", fold.sources, str(fold.at_most))

@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Iterable
 
-from kvcanary_gen.emit import torch_fold, torch_kernel, triton_fold, triton_kernel
+from kvcanary_gen.emit import torch_fold, torch_kernel, triton_fold, triton_function
 from kvcanary_gen.emit.frames import render, speaks_of
 from kvcanary_gen.emit.host import EXCEPTIONS, ValidatorEmitter, python_string
 from kvcanary_gen.emit.names import constant_name
@@ -41,7 +41,7 @@ def build_package(program: Program) -> dict[str, str]:
     package = program.header.package
     views = surfaces(program)
     tensors = all_tensors(program)
-    sizes = triton_kernel.function_sizes(program, tensors)
+    sizes = triton_function.function_sizes(program, tensors)
     files = {
         "__init__.py": _init(program, views),
         "py.typed": "",
@@ -156,8 +156,10 @@ _INT64_FUNCTION = '''def _int64(value: int) -> int:
 # --- functions --------------------------------------------------------------------------------------------------------
 
 
-def _device(program: Program, tensors: dict[str, TensorArg], sizes: dict[str, triton_kernel.Sizes]) -> str:
-    functions = ["\n".join(triton_kernel.emit_function(program, f, tensors, sizes)) for f in program.functions.values()]
+def _device(program: Program, tensors: dict[str, TensorArg], sizes: dict[str, triton_function.Sizes]) -> str:
+    functions = [
+        "\n".join(triton_function.emit_function(program, f, tensors, sizes)) for f in program.functions.values()
+    ]
     for fold in program.folds.values():
         functions += ["\n".join(lines) for lines in triton_fold.emit_fold(program, fold)]
     constants = {name: int(constant.value) for name, constant in program.constants.items()}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from kvcanary_gen.emit.code import Code, invoke, statement
-from kvcanary_gen.emit.host import negate
 from kvcanary_gen.emit.torch_expr import TorchBlock
-from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
+from kvcanary_gen.expr.nodes import Node, Type, Var, negated, substitute
 from kvcanary_gen.ir import FoldIR, Program
 
 
@@ -16,7 +15,7 @@ def emit_fold(program: Program, fold: FoldIR) -> list[str]:
     block.text(f"total = torch.full_like({lane}, {_bits(fold.start)})")
     loop = f"for source in {fold.sources}:"
     if fold.when is not None:
-        block.write("if ", block.static(negate(fold.when)), ":")
+        block.write("if ", block.static(negated(fold.when)), ":")
         block.text("    return total")
     block.text(loop)
     with block.indented():

@@ -12,7 +12,7 @@ from kvcanary_gen.emit.torch_expr import TorchBlock, function_context
 from kvcanary_gen.emit.torch_fold import static_annotation
 from kvcanary_gen.emit.torch_recurrence import emit_recurrence
 from kvcanary_gen.expr.nodes import Const, Node, Select, Var, is_static, names_of, substitute
-from kvcanary_gen.expr.schedule import segment_schedule
+from kvcanary_gen.expr.schedule import kernel_schedule
 from kvcanary_gen.expr.simplify import simplified_function, simplified_kernel
 from kvcanary_gen.ir import (
     FlatDomain,
@@ -157,7 +157,7 @@ class ReferenceEmitter:
         names = f"{domain.owner}, {domain.within}, {domain.index}"
         self.block.text(f"{names} = segments.owner, segments.within, segments.index")
         self.lets()
-        by_index = segment_schedule(domain, self.kernel.stores, self.kernel.lets) == "by_index"
+        by_index = kernel_schedule(self.kernel, domain) == "by_index"
         for store in self.kernel.stores:
             self.store(store, "segments.disjoint" if by_index else "False")
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from kvcanary_gen.emit.code import invoke
 from kvcanary_gen.emit.torch_checks import emit_checks, emit_point_counters
 from kvcanary_gen.emit.torch_expr import TorchBlock
+from kvcanary_gen.expr.inventory import kernel_nodes
 from kvcanary_gen.expr.nodes import Node, Var
 from kvcanary_gen.expr.schedule import chain_lets
 from kvcanary_gen.ir import RecurrenceDomain
-from kvcanary_gen.lint import kernel_nodes
 
 if TYPE_CHECKING:
     from kvcanary_gen.emit.torch_kernel import ReferenceEmitter

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from kvcanary_gen.emit.code import Atom, Code, Operator, invoke
 from kvcanary_gen.emit.triton_checks import emit_checks, emit_point_counters
 from kvcanary_gen.emit.triton_expr import TRUE, pointer_name
-from kvcanary_gen.expr.nodes import Call, Node, Type, Var, loads, substitute
+from kvcanary_gen.expr.inventory import bounded_count, kernel_nodes
+from kvcanary_gen.expr.nodes import Node, Type, Var, loads, substitute
 from kvcanary_gen.expr.schedule import chain_lets
 from kvcanary_gen.ir import KernelIR, RecurrenceDomain
-from kvcanary_gen.lint import kernel_nodes
 
 if TYPE_CHECKING:
     from kvcanary_gen.emit.triton_kernel import KernelEmitter
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 def emit_recurrence(emitter: KernelEmitter, domain: RecurrenceDomain) -> None:
     block, kernel = emitter.block, emitter.kernel
     block.needs.pointers[domain.segments] = None
-    count = domain.count
-    if domain.bound != count:
-        count = Call(Type.INT, "min", (count, domain.bound), builtin=True)
     limit = block.named(domain.limit, TRUE, "limit")
-    end_of = block.named(count, TRUE, "count")
+    end_of = block.named(bounded_count(domain), TRUE, "count")
     names = {name: block.fresh(name) for name in ("program", "segment", "first", "end", "start", "at")}
     program, segment, first, end, start, at = names.values()
     block.text(f"{program} = tl.program_id(0).to(tl.int64)")

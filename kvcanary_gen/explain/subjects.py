@@ -10,8 +10,9 @@ from kvcanary_gen.emit.docs.errors import message_text
 from kvcanary_gen.emit.docs.functions import function_signature
 from kvcanary_gen.emit.docs.markdown import listing
 from kvcanary_gen.emit.package import tag_axes
+from kvcanary_gen.expr.inventory import called, kernel_nodes
 from kvcanary_gen.ir import FunctionIR, KernelIR, OperationIR, Program, ScalarArg, TensorArg
-from kvcanary_gen.lint import WARNINGS, called, kernel_nodes
+from kvcanary_gen.lint import WARNINGS
 from kvcanary_gen.rules import RULES
 from kvcanary_gen.surface import REFERENCE_SUFFIX
 

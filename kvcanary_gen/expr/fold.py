@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcanary_gen.expr.nodes import (
     Binary,
     Call,
     Compare,
-    CompareOp,
     Const,
     Load,
     Logic,
@@ -20,6 +18,7 @@ from kvcanary_gen.expr.nodes import (
     Type,
     Unary,
     mapped,
+    negated,
 )
 
 if TYPE_CHECKING:
@@ -46,8 +45,6 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-
-_OPPOSITE: dict[str, CompareOp] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def wrapped(value: int, type_: Type) -> int:
@@ -136,7 +133,7 @@ def _unary(node: Unary) -> Node:
     if isinstance(operand, Unary) and node.op == operand.op:
         return operand.operand
     if node.op == "not" and isinstance(operand, Compare):
-        return replace(operand, op=_OPPOSITE[operand.op])
+        return negated(operand)
     return node
 
 

@@ -206,3 +206,19 @@ def substitute(node: Node, values: dict[str, Node]) -> Node:
     if isinstance(node, Var):
         return values.get(node.name, node)
     return mapped(node, lambda child: substitute(child, values))
+
+
+OPPOSITES: dict[CompareOp, CompareOp] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def negated(node: Node) -> Node:
+    """The opposite of a condition, written the way a person would."""
+    if isinstance(node, Compare):
+        return replace(node, op=OPPOSITES[node.op])
+    if isinstance(node, Logic):
+        return Logic(Type.BOOL, "or" if node.op == "and" else "and", tuple(negated(item) for item in node.items))
+    if isinstance(node, Present):
+        return replace(node, negated=not node.negated)
+    if isinstance(node, Unary) and node.op == "not":
+        return node.operand
+    return Unary(Type.BOOL, "not", node)

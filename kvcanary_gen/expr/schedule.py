@@ -35,6 +35,11 @@ def segment_schedule(
     return None
 
 
+def kernel_schedule(kernel: KernelIR, domain: SegmentDomain) -> SegmentSchedule | None:
+    """The schedule of a whole kernel's stores."""
+    return segment_schedule(domain, kernel.stores, kernel.lets)
+
+
 def within_axis(domain: SegmentDomain, store: StoreIR, lets: tuple[tuple[str, Node], ...]) -> int | None:
     """The axis of a store that runs within the segment, where all others depend on the owner alone."""
     axes = [axis for axis, index in enumerate(store.indices) if _is(index, domain.within)]

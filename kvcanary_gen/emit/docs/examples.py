@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kvcanary_gen.emit.host import EXCEPTIONS
-from kvcanary_gen.expr.nodes import Const, Length, Node, Var
+from kvcanary_gen.expr.nodes import Node, Var
 from kvcanary_gen.ir import InvariantIR, MessagePart, Program, TensorArg
+from kvcanary_gen.resolve.examples import evaluate
 from kvcanary_gen.surface import Surface
 
 UNKNOWN = "…"
@@ -71,19 +72,11 @@ def _part(part: MessagePart, invariant: InvariantIR, surface: Surface) -> str:
 
 def _number(node: Node, example: dict[str, object], surface: Surface) -> int | None:
     """Value of a host expression where the example decides it."""
-    if isinstance(node, Const):
-        return node.value
-    if isinstance(node, Var):
-        value = example.get(node.name)
-        return value if isinstance(value, int) else None
-    if isinstance(node, Length):
-        shape = example.get(node.name)
-        if isinstance(shape, list):
-            return int(shape[node.axis])
-        size = next((n for n, place in surface.dims.items() if place == (node.name, node.axis)), "")
-        value = example.get(size)
-        return value if isinstance(value, int) else None
-    return None
+    shapes: dict[str, list[object]] = {}
+    for name, (path, axis) in surface.dims.items():
+        shape = shapes.setdefault(path, [None] * len(surface.tensor(path).shape))
+        shape[axis] = example.get(name)
+    return evaluate(node, {**shapes, **example})
 
 
 # ---- rules that declarations imply -----------------------------------------------------------------------------------

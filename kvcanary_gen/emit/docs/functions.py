@@ -5,8 +5,8 @@ from __future__ import annotations
 from kvcanary_gen.emit.docs.markdown import anchor, listing
 from kvcanary_gen.emit.docs.pages import page
 from kvcanary_gen.excerpt import source
+from kvcanary_gen.expr.inventory import called
 from kvcanary_gen.ir import FunctionIR, Program
-from kvcanary_gen.lint import called
 from kvcanary_gen.load import Document
 
 

@@ -10,6 +10,7 @@ from kvcanary_gen.emit.docs.pages import page
 from kvcanary_gen.emit.host import EXCEPTIONS
 from kvcanary_gen.emit.ops import params, signature
 from kvcanary_gen.excerpt import source, spec_file
+from kvcanary_gen.expr.inventory import called, kernel_nodes
 from kvcanary_gen.ir import (
     CallIR,
     FlatDomain,
@@ -23,7 +24,6 @@ from kvcanary_gen.ir import (
     StructValueIR,
     TensorArg,
 )
-from kvcanary_gen.lint import called, kernel_nodes
 from kvcanary_gen.load import Document
 from kvcanary_gen.surface import Surface
 
