@@ -24,6 +24,10 @@ class CanaryError(Exception):
         return FIXES[self.id]
 
 
+class CanaryNotImplementedError(CanaryError, NotImplementedError):
+    """A NotImplementedError with a rule id."""
+
+
 class CanaryRuntimeError(CanaryError, RuntimeError):
     """A RuntimeError with a rule id."""
 
@@ -65,4 +69,10 @@ FIXES = {
     "KVC-034": "Pass both expected tensors, or enable_write_input_assert=False.",
     "KVC-080": "Convert it, as in int(value) or value.item(), once the data is on the host.",
     "KVC-081": "Pass the line as it was written, from its first word, and read it with the package that wrote it.",
+    "KVC-050": "Leave out the endpoints for which is_sweep_tag(endpoint.tag) is true.",
+    "KVC-051": "Take the endpoints for which is_sweep_tag(endpoint.tag) is true.",
+    "KVC-052": "Make the group with CanaryBufferGroup.allocate, which makes a buffer for each stage and half.",
+    "KVC-053": (
+        "Set the capacity that the message names to the largest that the engine makes, when the manager is made."
+    ),
 }

@@ -18,7 +18,7 @@ from kvcanary_gen.surface import surfaces
 
 def emit_runtime(program: Program) -> dict[str, str]:
     """Modules by path below the package; none where nothing is reported."""
-    if not has_runtime(program.kernels.values(), program.layouts, program.tags):
+    if not has_runtime(program.kernels.values(), program.layouts, program.tags, program.operations):
         return {}
     values = _values(program)
     files = {}

@@ -3,13 +3,31 @@
 
 from __future__ import annotations
 
+from .endpoints import CanaryEndpoint, build_endpoints_from_group, launch_endpoints_per_forward, launch_endpoints_sweep
+from .groups import CanaryBufferGroup
 from .lines import format_line, parse_violation
 from .records import FIELDS, Field, ViolationRecord
+from .stages import HALVES, POOL_KINDS, STAGES, Stage, launch_tag
+from .state import CanaryDeviceState, ExpectedInputs, PlanInput, ViolationLog
 
 __all__ = [
+    "CanaryBufferGroup",
+    "CanaryDeviceState",
+    "CanaryEndpoint",
+    "ExpectedInputs",
     "FIELDS",
     "Field",
+    "HALVES",
+    "POOL_KINDS",
+    "PlanInput",
+    "STAGES",
+    "Stage",
+    "ViolationLog",
     "ViolationRecord",
+    "build_endpoints_from_group",
     "format_line",
+    "launch_endpoints_per_forward",
+    "launch_endpoints_sweep",
+    "launch_tag",
     "parse_violation",
 ]
