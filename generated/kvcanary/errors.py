@@ -75,4 +75,14 @@ FIXES = {
     "KVC-053": (
         "Set the capacity that the message names to the largest that the engine makes, when the manager is made."
     ),
+    "KVC-054": "Pass one of the values that the page on the runtime lists for it.",
+    "KVC-055": "Correct the name, or unset the variable; the page on the runtime lists all settings.",
+    "KVC-056": "Close the manager after the last forward, and make a new one to go on.",
+    "KVC-057": "Make a manager in each process, after the fork.",
+    "KVC-058": (
+        "Capture again with both calls of the manager inside the graph, and name the stream that the engine works on."
+    ),
+    "KVC-059": "Look at error.records, which tell slot, position, request and stage of each violation.",
+    "KVC-060": "Give slots for every pool without a mapping, a table for each, and both lengths of every request.",
+    "KVC-061": "Call both around each forward, or use CanaryManager.forward(batch), which cannot miss one.",
 }

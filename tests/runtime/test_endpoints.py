@@ -243,15 +243,13 @@ def test_families_are_not_mixed() -> None:
     plans = world.plans(step)
     for endpoint in endpoints:
         name = endpoint.tag.name
+        given = arguments(step, plans, device_state.log)
+        wrong = endpoint.launch_per_forward
+        if not is_sweep_tag(endpoint.tag):
+            wrong = endpoint.launch_sweep
+            given = {name: given[name] for name in ("verify_plan", "violation_log", "real_kv_hash_mode")}
         with pytest.raises(NotImplementedError) as caught:
-            if is_sweep_tag(endpoint.tag):
-                endpoint.launch_per_forward(**arguments(step, plans, device_state.log))
-            else:
-                endpoint.launch_sweep(
-                    verify_plan=plans.verify,
-                    violation_log=device_state.log,
-                    real_kv_hash_mode=RealKvHashMode.NONE,
-                )
+            wrong(**given)
         which = "launch_per_forward not supported on sweep" if "SWEEP" in name else None
         which = which or "launch_sweep not supported on non-sweep"
         assert str(caught.value) == f"kv-canary: {which} endpoint {name}"

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 import kvcanary
-from kvcanary import CanaryBufferGroup, RealKvHashMode, RealKvSource, VerifyPlan, WritePlan
+from kvcanary import (
+    CanaryBatch,
+    CanaryBufferGroup,
+    CanaryConfig,
+    CanaryManager,
+    RealKvHashMode,
+    RealKvSource,
+    VerifyPlan,
+    ViolationRecord,
+    WritePlan,
+)
 
 ROWS, WIDTH, SLOTS, BYTES = 9, 32, 64, 32
 
@@ -96,3 +107,33 @@ class Plans:
 
 
 MODES = tuple(RealKvHashMode)
+
+
+def config(**other: Any) -> CanaryConfig:
+    sizes = {"verify_capacity": 256, "max_requests": 8, "max_tokens": 32, "ring_capacity": 32, "real_kv_mode": "ALL"}
+    return CanaryConfig(**{**sizes, **other})
+
+
+def batch_of(world: World, step: Step, **other: Any) -> CanaryBatch:
+    """A batch as an engine with a token table by request row has it."""
+    given = {
+        "input_ids": step.ids,
+        "positions": step.positions,
+        "slots": step.slots,
+        "tables": world.table,
+        "prefix_lens": step.prefix,
+        "extend_lens": step.extend,
+        "rows": step.rows,
+        "history": world.history,
+        "request_ids": [f"request-{row}" for row in step.rows.tolist()],
+        **other,
+    }
+    return CanaryBatch(**given)
+
+
+def run(manager: CanaryManager, *batches: CanaryBatch) -> list[ViolationRecord]:
+    """A step of these forwards; what it hands out."""
+    for batch in batches:
+        with manager.forward(batch):
+            pass
+    return manager.step_end()

@@ -3,17 +3,25 @@
 
 from __future__ import annotations
 
+from .batch import CanaryBatch
+from .config import CanaryConfig
 from .endpoints import CanaryEndpoint, build_endpoints_from_group, launch_endpoints_per_forward, launch_endpoints_sweep
 from .groups import CanaryBufferGroup
 from .lines import format_line, parse_violation
+from .manager import CanaryManager
 from .records import FIELDS, Field, ViolationRecord
+from .reporting import CanaryViolationError
 from .stages import HALVES, POOL_KINDS, STAGES, Stage, launch_tag
 from .state import CanaryDeviceState, ExpectedInputs, PlanInput, ViolationLog
 
 __all__ = [
+    "CanaryBatch",
     "CanaryBufferGroup",
+    "CanaryConfig",
     "CanaryDeviceState",
     "CanaryEndpoint",
+    "CanaryManager",
+    "CanaryViolationError",
     "ExpectedInputs",
     "FIELDS",
     "Field",

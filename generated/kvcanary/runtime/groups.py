@@ -32,6 +32,8 @@ class CanaryBufferGroup:
         real_kv_sources: Sources to hash, by half. Missing halves hash nothing.
         full_to_swa_index_mapping (int64 [full slots], optional): Slot of this pool for every full slot, 0 where it
             was evicted.
+        block_size (int): Slots of a block where the tables of the pool hold block numbers; 1 where they hold slots.
+        trash_from (int, optional): Slots from this one on are the engine's trash: tokens stored there are left out.
         window_size (int): Positions that stay cached for a sliding window; 0 keeps all.
         first_has_predecessor (bool): Whether the table still holds the slot before a window's first entry. Engines
             that give that slot away as the window moves say False, and the first link of a window is not checked.
@@ -43,6 +45,8 @@ class CanaryBufferGroup:
     name: str = ""
     real_kv_sources: Mapping[str, Sequence[RealKvSource]] = field(default_factory=dict)
     full_to_swa_index_mapping: torch.Tensor | None = None
+    block_size: int = 1
+    trash_from: int | None = None
     window_size: int = 0
     first_has_predecessor: bool = True
     kv_token_id_vs_position_offset: int = 0
@@ -55,6 +59,10 @@ class CanaryBufferGroup:
         for half in self.real_kv_sources:
             _one_of("real_kv_sources", half, self.halves)
         checks.kind("window_size", self.window_size, int)
+        checks.kind("block_size", self.block_size, int)
+        if self.block_size < 1 or (self.block_size > 1 and self.full_to_swa_index_mapping is not None):
+            name, want, have = "block_size", "be at least 1, and 1 in a pool with a mapping", self.block_size
+            raise errors.CanaryValueError("KVC-052", f"kv-canary: CanaryBufferGroup {name} must {want}, got {have}")
         checks.kind("kv_token_id_vs_position_offset", self.kv_token_id_vs_position_offset, int)
         if self.full_to_swa_index_mapping is not None:
             mapping = [("full_to_swa_index_mapping", self.full_to_swa_index_mapping, torch.int64, 1)]
@@ -75,6 +83,8 @@ class CanaryBufferGroup:
         name: str = "",
         real_kv_sources: Mapping[str, Sequence[RealKvSource]] | None = None,
         full_to_swa_index_mapping: torch.Tensor | None = None,
+        block_size: int = 1,
+        trash_from: int | None = None,
         window_size: int = 0,
         first_has_predecessor: bool = True,
         kv_token_id_vs_position_offset: int = 0,
@@ -95,6 +105,8 @@ class CanaryBufferGroup:
             name,
             real_kv_sources or {},
             full_to_swa_index_mapping,
+            block_size,
+            trash_from,
             window_size,
             first_has_predecessor,
             kv_token_id_vs_position_offset,
