@@ -52,6 +52,8 @@ from .runtime import (
     HALVES,
     POOL_KINDS,
     STAGES,
+    CacheWalk,
+    CacheWalker,
     CanaryBatch,
     CanaryBufferGroup,
     CanaryConfig,
@@ -60,6 +62,7 @@ from .runtime import (
     CanaryManager,
     CanaryViolationError,
     ExpectedInputs,
+    ExportedSlots,
     Field,
     PlanInput,
     Stage,
@@ -71,6 +74,7 @@ from .runtime import (
     launch_endpoints_sweep,
     launch_tag,
     parse_violation,
+    plan_sweep,
 )
 from .structs import RealKvSource, VerifyOrWriteContext, VerifyPlan, WritePlan
 from .violations import Violation, decode_violations
@@ -83,6 +87,8 @@ __all__ = [
     "CANARY_FIELD_PREV_HASH",
     "CANARY_FIELD_REAL_KV_HASH",
     "CANARY_FIELD_TOKEN",
+    "CacheWalk",
+    "CacheWalker",
     "CanaryBatch",
     "CanaryBufferGroup",
     "CanaryConfig",
@@ -97,6 +103,7 @@ __all__ = [
     "CanaryValueError",
     "CanaryViolationError",
     "ExpectedInputs",
+    "ExportedSlots",
     "FIELDS",
     "FailReason",
     "Field",
@@ -155,6 +162,7 @@ __all__ = [
     "launch_scatter_req_token_ids_kernel_torch_reference",
     "launch_tag",
     "parse_violation",
+    "plan_sweep",
     "splitmix64",
     "splitmix64_mix3",
 ]

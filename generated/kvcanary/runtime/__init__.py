@@ -13,8 +13,12 @@ from .records import FIELDS, Field, ViolationRecord
 from .reporting import CanaryViolationError
 from .stages import HALVES, POOL_KINDS, STAGES, Stage, launch_tag
 from .state import CanaryDeviceState, ExpectedInputs, PlanInput, ViolationLog
+from .sweep import CacheWalk, CacheWalker, plan_sweep
+from .transfers import ExportedSlots
 
 __all__ = [
+    "CacheWalk",
+    "CacheWalker",
     "CanaryBatch",
     "CanaryBufferGroup",
     "CanaryConfig",
@@ -23,6 +27,7 @@ __all__ = [
     "CanaryManager",
     "CanaryViolationError",
     "ExpectedInputs",
+    "ExportedSlots",
     "FIELDS",
     "Field",
     "HALVES",
@@ -38,4 +43,5 @@ __all__ = [
     "launch_endpoints_sweep",
     "launch_tag",
     "parse_violation",
+    "plan_sweep",
 ]

@@ -43,7 +43,8 @@ class CanaryBatch:
             if None.
         expected (ExpectedInputs, optional): What the new tokens should be, known from elsewhere.
         excused: Slots not to be verified in this step, a tensor or one by pool, such as those that another request of
-            the same step writes. They are verified again from the next step on.
+            the same step writes. They are verified again from the next step on. Where a pool with a mapping has no
+            entry of its own, those of the first pool without one are excused there, too.
         write_passes (int): More than 1 where requests of this batch go on from slots that others of this batch write:
             one more than the longest such chain.
         token_offset (int, optional): Column of the history for position p is p plus this; the pool's own if None.
@@ -91,6 +92,15 @@ class CanaryBatch:
         if self.write_passes < 1:
             name, want, have = "batch.write_passes", "be at least 1", str(self.write_passes)
             raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+        for name in ("prefix_lens", "seq_lens", "rows", "history_lens"):
+            tensor = getattr(self, name)
+            if tensor is not None:
+                checks.length(f"batch.{name}", tensor.numel(), self.num_requests)
+        checks.length("batch.positions", self.positions.numel(), self.num_new_tokens)
+        if self.expected is not None:
+            checks.kind("batch.expected", self.expected, ExpectedInputs)
+            checks.length("batch.expected.tokens", self.expected.tokens.numel(), self.num_new_tokens)
+            checks.length("batch.expected.positions", self.expected.positions.numel(), self.num_new_tokens)
         if self.request_ids is not None and len(self.request_ids) < self.num_requests:
             name, want = "batch.request_ids", f"name all {self.num_requests} requests"
             have = f"{len(self.request_ids)} names"
@@ -110,8 +120,8 @@ class CanaryBatch:
 
 
 def of_pool(name: str, given: torch.Tensor | Mapping[str, torch.Tensor], pool: str, first: str) -> torch.Tensor | None:
-    """What a batch gives for a pool: its own entry, else that of the first pool; None where there is neither."""
+    """What a batch gives for a pool: its entry, or the only tensor for the first pool; None where there is none."""
     if isinstance(given, Mapping):
-        return given.get(pool, given.get(first))
+        return given.get(pool)
     checks.kind(name, given, torch.Tensor)
     return given if pool == first else None

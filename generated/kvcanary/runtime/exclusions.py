@@ -85,12 +85,8 @@ class SlotExclusions:
             self._mend()
         self._dropped[0].fill_(False)
 
-    def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """A copied slot is left out where the original is without a fingerprint."""
-        self._set(self._inside(target), self._dropped.index_select(0, self._inside(source)))
-
     def restore(self, slots: torch.Tensor, dropped: torch.Tensor) -> None:
-        """Slots that got fingerprints from the host, where those were exported with one."""
+        """Slots that got fingerprints from elsewhere, save those that were without one there."""
         self._set(self._inside(slots), dropped)
 
     def dropped(self, slots: torch.Tensor) -> torch.Tensor:

@@ -60,14 +60,14 @@ class ForwardState:
                     )
             self._stages["history"] = TableStage(1, config.max_requests, config.max_length, device)
         self._slots = torch.empty([len(groups), config.max_tokens], dtype=torch.int64, device=device)
-        self._scratch = LaunchScratch.allocate(
+        self.scratch = LaunchScratch.allocate(
             max_requests=config.max_requests, max_tokens=config.max_tokens, device=device
         )
         self.pools = [
             PoolForward(
                 group,
                 config,
-                mailbox.state(channel + place, chain, self._scratch),
+                mailbox.state(channel + place, chain, self.scratch),
                 mailbox.plan_counts(channel + place),
                 exclusions[place],
             )
@@ -76,7 +76,7 @@ class ForwardState:
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """Everything that was allocated here."""
-        found = [self._slots, *self._inputs.tensors(), *self._rows.tensors(), *self._scratch.tensors()]
+        found = [self._slots, *self._inputs.tensors(), *self._rows.tensors(), *self.scratch.tensors()]
         for stage in self._stages.values():
             found += stage.tensors()
         for pool in self.pools:
@@ -85,9 +85,21 @@ class ForwardState:
 
     # --- before and after ---------------------------------------------------------------------------------------------
 
+    def check(self, batch: CanaryBatch) -> None:
+        """Refuses a batch that is larger than configured, or that speaks of other pools."""
+        config = self._config
+        check_capacity("a batch whose number of requests", batch.num_requests, "max_requests", config.max_requests)
+        check_capacity("a batch whose number of new tokens", batch.num_new_tokens, "max_tokens", config.max_tokens)
+        names = {group.name for group in self._groups}
+        for name in ("slots", "tables", "excused"):
+            given = getattr(batch, name)
+            for pool in given if not isinstance(given, torch.Tensor) else ():
+                if pool not in names:
+                    name, want, have = f"batch.{name}", f"name pools: {', '.join(sorted(names))}", repr(pool)
+                    raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+
     def before(self, batch: CanaryBatch) -> Begun:
         """Plans all pools and launches what runs before the forward."""
-        self._check(batch)
         inputs = self._inputs.load(batch)
         slots = [self._own_slots(place, batch) for place in range(len(self._groups))]
         tables = self._tables(batch, inputs)
@@ -112,18 +124,6 @@ class ForwardState:
             pool.launch(when, begun.inputs, slots, tokens=begun.tokens, passes=begun.passes)
 
     # --- what a batch gives -------------------------------------------------------------------------------------------
-
-    def _check(self, batch: CanaryBatch) -> None:
-        config = self._config
-        check_capacity("a batch whose number of requests", batch.num_requests, "max_requests", config.max_requests)
-        check_capacity("a batch whose number of new tokens", batch.num_new_tokens, "max_tokens", config.max_tokens)
-        names = {group.name for group in self._groups}
-        for name in ("slots", "tables", "excused"):
-            given = getattr(batch, name)
-            for pool in given if not isinstance(given, torch.Tensor) else ():
-                if pool not in names:
-                    name, want, have = f"batch.{name}", f"name pools: {', '.join(sorted(names))}", repr(pool)
-                    raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
 
     def _given(self, name: str, batch: CanaryBatch, pool: str) -> torch.Tensor:
         found = of_pool(f"batch.{name}", getattr(batch, name), pool, self._first)

@@ -82,13 +82,12 @@ class InputStage:
         lengths = batch.seq_lens
         assert lengths is not None
         self._check("seq_lens", lengths)
-        checks.length("batch.seq_lens", lengths.numel(), bs)
         return torch.sub(lengths.view(-1), extend, out=self._room["prefix_lens"][:bs])
 
     def _flat(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        self._check(name, tensor)
         if tensor.dtype == torch.int64 and tensor.dim() == 1 and tensor.is_contiguous():
             return tensor
-        self._check(name, tensor)
         room = self._room[name]
         checks.at_least(f"room for batch.{name}", room.shape[0], tensor.numel())
         found = room[: tensor.numel()]
