@@ -382,3 +382,40 @@ def test_pools_refused() -> None:
             CanaryManager(groups, CanaryConfig())
     with pytest.raises(kvcanary.CanaryTypeError, match=r"groups\[0\] must be a CanaryBufferGroup, got str"):
         CanaryManager(["FULL"], CanaryConfig())  # type: ignore[list-item]
+
+
+# --- health -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_that_stood_still(scene: Scene) -> None:
+    """The engine replays a graph that was captured without the canary."""
+    scene.step({1: 3})
+    scene.manager.replayed()
+    scene.manager.replayed("target", ["request-1"])
+    with pytest.raises(CanaryRuntimeError) as caught:
+        scene.manager.step_end()
+    assert caught.value.id == "KVC-058"
+    text = "stage HEAD of pool FULL stood still: HEAD_K_FULL was launched 0 times in 2 forwards target up to step 2"
+    assert text in str(caught.value)
+    assert scene.step({1: 1}) == []
+
+
+def test_a_single_stage_that_stood_still(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named by the endpoint whose counter did not move, the others go on."""
+    scene.step({1: 3})
+    launch = kvcanary.CanaryEndpoint.launch_per_forward
+
+    def but_one(self: kvcanary.CanaryEndpoint, **given: Any) -> None:
+        if self.tag.name != "TAIL_V_FULL":
+            launch(self, **given)
+
+    monkeypatch.setattr(kvcanary.CanaryEndpoint, "launch_per_forward", but_one)
+    with pytest.raises(CanaryRuntimeError, match="stage TAIL of pool FULL stood still: TAIL_V_FULL"):
+        scene.step({1: 1})
+
+
+def test_a_forward_given_up_is_not_missed(scene: Scene) -> None:
+    scene.step({1: 3})
+    scene.manager.before_forward(batch_of(scene.world, scene.world.add({1: 1})))
+    scene.manager.give_up()
+    assert scene.manager.step_end() == []
