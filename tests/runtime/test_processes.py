@@ -158,5 +158,5 @@ def test_the_end_of_a_process(mode: str, last: str, tmp_path: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 3, done.stderr
-    assert "slot=2" in done.stderr and "1 violations in 1 steps" in done.stderr
+    assert "slot=2" in done.stderr and "1 violation in step 1" in done.stderr
     assert len(journal.read_text().splitlines()) == 1
