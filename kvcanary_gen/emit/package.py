@@ -210,6 +210,9 @@ def _init(program: Program, views: dict[str, Surface]) -> str:
     }
     if reported_layout(program) is not None:
         modules[".violations"] = [ROW, DECODE]
+    tables = [struct.table for struct in listed_structs(program) if struct.table]
+    if tables:
+        modules[".core.sources"] = tables
     for name, surface in views.items():
         modules[f".ops.{name}"] = [surface.launcher, surface.reference]
     imports = [_import(module, modules[module]) for module in sorted(modules, key=_natural) if modules[module]]
