@@ -70,7 +70,7 @@ def _kernel(reader: KernelReader) -> KernelIR | None:
         "offsets": [part.tensor for part in offsets],
         "finally": [store.tensor for store in finals],
         "counters": [counter.tensor for counter in counters],
-        "recurrence": [] if kernel.recurrence is None else [kernel.recurrence.saved],
+        "recurrence": [kernel.recurrence.saved] if kernel.recurrence and _runs_along(domain) else [],
         "report": [] if report is None else [report.ring, report.next],
     }
     wanted = len(kernel.store) + len(kernel.offsets) + len(kernel.finally_) + len(kernel.counters)
@@ -110,6 +110,11 @@ def _kernel(reader: KernelReader) -> KernelIR | None:
         tuple(after_lets),
     )
     return with_used(found_kernel, shared)
+
+
+def _runs_along(domain: Domain | None) -> bool:
+    """Whether a recurrence has segments to run along; a domain with errors may have them."""
+    return domain is None or isinstance(domain, RecurrenceDomain)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class Recurrence:
             section = "let" if name in self.declared.let else "state"
             names.declare(name, reader.place("recurrence", section, name, key=True))
             names.scope = names.scope.with_let(name, None)
+        self.scope = names.scope
 
     def _read(self, names: LetReader, domain: RecurrenceDomain) -> None:
         assert self.declared is not None
