@@ -88,4 +88,5 @@ FIXES = {
     ),
     "KVC-060": "Give slots for every pool without a mapping, a table for each, and both lengths of every request.",
     "KVC-061": "Call both around each forward, or use CanaryManager.forward(batch), which cannot miss one.",
+    "KVC-062": "Install the extra with pip install 'kvcanary[prometheus]', or leave the metrics out.",
 }
