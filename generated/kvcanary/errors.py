@@ -71,7 +71,7 @@ FIXES = {
     "KVC-051": "Take the endpoints for which is_sweep_tag(endpoint.tag) is true.",
     "KVC-052": "Make the group with CanaryBufferGroup.allocate, which makes a buffer for each stage and half.",
     "KVC-053": (
-        "Set the capacity that the message names to the largest that the engine makes, when the manager is made."
+        "Set the setting that the message names, or its KVCANARY_ variable, to the largest that the engine makes."
     ),
     "KVC-054": "Pass one of the values that the page on the runtime lists for it.",
     "KVC-055": "Correct the name, or unset the variable; the page on the runtime lists all settings.",

@@ -167,18 +167,10 @@ class PoolForward:
         tokens: bool,
         asserts: bool,
     ) -> None:
-        endpoint.launch_per_forward(
-            verify_plan=self.verify_plan,
-            write_plan=self.write_plan,
-            input_ids=inputs.input_ids,
-            positions=inputs.positions,
-            out_cache_loc=slots,
-            enable_write_input_assert=asserts,
-            enable_verify_token_assert=tokens,
-            expected_inputs=inputs.expected if asserts else None,
-            violation_log=log,
-            real_kv_hash_mode=self.config.hash_mode,
-        )
+        given = endpoint.inputs(inputs.input_ids, inputs.positions, slots, asserts, inputs.expected)
+        plans = (self.verify_plan, self.write_plan)
+        # The batch was checked as a whole, before anything was launched.
+        endpoint.launch(*plans, given, tokens, log, self.config.hash_mode, checked=True)
 
     def request_of(self, slots: Sequence[int], bs: int, written: torch.Tensor) -> list[int | None]:
         """Which of the last batch's `bs` requests each slot belongs to. Reads the plan, so it waits for the device."""
