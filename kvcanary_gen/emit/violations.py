@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvcanary_gen.emit.frames import render
 from kvcanary_gen.ir import Program
 
@@ -18,6 +20,11 @@ def reported_layout(program: Program) -> str | None:
 
 
 def emit_violations(program: Program) -> str:
+    return render("violations.py.j2", row=row_values(program))
+
+
+def row_values(program: Program) -> dict[str, Any]:
+    """The row as templates take it: fields in order, the enum of its reasons, tag families by field."""
     name = reported_layout(program)
     assert name is not None
     layout = program.layouts[name]
@@ -28,7 +35,7 @@ def emit_violations(program: Program) -> str:
     bit = check.reasons[0].bit.name
     assert bit is not None
     tags = {"kernel_kind": next(iter(program.tags))} if program.tags and "kernel_kind" in layout.fields else {}
-    row = {
+    return {
         "class_name": ROW,
         "doc": layout.doc,
         "fields": [
@@ -39,4 +46,3 @@ def emit_violations(program: Program) -> str:
         "tags": tags,
         "length": len(layout.fields),
     }
-    return render("violations.py.j2", row=row)

@@ -37,6 +37,7 @@ class EnumMember(SpecModel):
 
     value: StrictInt = Field(ge=0)
     doc: Doc
+    cause: Doc | None = Field(default=None, description="What usually brings it about, for who reads a report.")
 
 
 class Enum(SpecModel):

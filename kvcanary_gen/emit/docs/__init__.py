@@ -38,4 +38,5 @@ def _index(program: Program) -> str:
         operations=list(program.operations.values()),
         kernels=list(program.kernels.values()),
         invariants=program.invariants,
+        errors=program.errors,
     )
