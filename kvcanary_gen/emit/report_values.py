@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvcanary_gen.emit.runtime_templates import roles
 from kvcanary_gen.emit.violations import row_values
 from kvcanary_gen.expr.nodes import Call, Const, Node
 from kvcanary_gen.ir import Program
@@ -26,7 +27,7 @@ _OWN = (
 def report_values(program: Program, layout: str | None) -> dict[str, Any]:
     assert layout is not None
     row = row_values(program)
-    roles = {*row["tags"], "slot_idx", "position", row["into"]}
+    role = roles(program.layouts[layout])
     enum = program.enums[row["enum"]]
     family = next(iter(program.tags.values()))
     axes = [name for name in program.axes if "{" + name + "}" in family.name]
@@ -34,12 +35,14 @@ def report_values(program: Program, layout: str | None) -> dict[str, Any]:
     carried = [
         {**field, "row": field["name"], "name": f"row_{field['name']}" if field["name"] in taken else field["name"]}
         for field in row["fields"]
-        if field["name"] not in roles
+        if field["name"] not in {*role.values(), row["into"]}
     ]
     return {
         "row": row,
+        "role": role,
         "row_layout": layout,
         "axes": axes,
+        "tag_family": next(iter(program.tags)),
         "carried": carried,
         "reasons": enum.members,
         "numeric": {field["name"]: _numeric(program, field["row"]) for field in carried if field["unsigned"]},

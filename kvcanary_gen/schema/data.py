@@ -22,6 +22,9 @@ class LayoutField(SpecModel):
 
     type: Literal["int64", "uint64"] = "int64"
     doc: Doc
+    role: Literal["tag", "slot", "position"] | None = Field(
+        default=None, description="What the runtime takes the field of a violation row for; it has one of each."
+    )
 
 
 class Layout(SpecModel):
