@@ -26,7 +26,8 @@ def has_runtime(kernels: Iterable[KernelIR], layouts: Mapping[str, Layout], tags
     """Whether kernels report rows that say which launch, slot and position they are about."""
     rows = [k.tensors[k.report.ring].record for k in kernels if k.report is not None]
     name = rows[0] if rows else None
-    return bool(tags) and name is not None and name in layouts and set(roles(layouts[name])) == ROLES
+    staged = "{stage}" in next((family.name for family in tags.values()), "")
+    return staged and name is not None and name in layouts and set(roles(layouts[name])) == ROLES
 
 
 @lru_cache(maxsize=1)
