@@ -39,7 +39,8 @@ def row_values(program: Program) -> dict[str, Any]:
         "class_name": ROW,
         "doc": layout.doc,
         "fields": [
-            {"name": field, "doc": info.doc, "unsigned": info.type == "uint64"} for field, info in layout.fields.items()
+            {"name": field, "doc": info.doc, "unsigned": info.type == "uint64", "unknown": info.unknown}
+            for field, info in layout.fields.items()
         ],
         "enum": bit.partition(".")[0],
         "into": into,

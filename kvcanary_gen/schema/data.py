@@ -25,6 +25,7 @@ class LayoutField(SpecModel):
     role: Literal["tag", "slot", "position"] | None = Field(
         default=None, description="What the runtime takes the field of a violation row for; it has one of each."
     )
+    unknown: StrictInt | None = Field(default=None, description="A value that says that nothing is known.")
 
 
 class Layout(SpecModel):

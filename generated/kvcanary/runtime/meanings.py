@@ -128,6 +128,10 @@ SLOT_AXES: tuple[str, ...] = ("group",)
 # Fields of a record that come from the device as they are, in order.
 _CARRIED: tuple[str, ...] = ("stored_token", "expected_token", "stored_chain_hash", "expected_aux")
 CARRIED = tuple(field for field in FIELDS if field.name in _CARRIED)
+# Values that say that nothing is known.
+_UNKNOWN: dict[str, int] = {
+    "expected_token": -1,
+}
 _HASHES = frozenset(field.name for field in CARRIED if field.kind == "hash")
 # Unsigned fields that hold a plain number, not a hash, in violations of these reasons.
 _NUMBERS: dict[str, tuple[str, ...]] = {
@@ -147,8 +151,10 @@ def reason(name: str) -> Reason:
 
 
 def value_text(record: ViolationRecord, name: str) -> str:
-    """A carried field as a reader wants it: hashes in hexadecimal, counts in decimal."""
+    """A carried field as a reader wants it: hashes in hexadecimal, numbers in decimal, `unknown` where nothing is."""
     value: int = getattr(record, name)
+    if value == _UNKNOWN.get(name):
+        return "unknown"
     if name not in _HASHES:
         return str(value)
     plain = bool(record.reasons) and set(record.reasons) <= set(_NUMBERS.get(name, ()))
