@@ -151,8 +151,8 @@ def _is_reasons(value: object) -> bool:
     return type(value) is tuple and all(type(name) is str and name and "," not in name for name in value)
 
 
-# Whether a value is of a kind, and what it must be. Types must match exactly: what stands for an int in other ways, such
-# as a bool or a NumPy number, would be written as something else.
+# Whether a value is of a kind, and what it must be. Types must match exactly: what passes for an int, such as a bool or
+# a NumPy number, would be written as something else.
 _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "int": (_is_int, "an int of 64 bits"),
     "float": (_is_float, "a finite float"),
