@@ -338,7 +338,7 @@ def test_many_rows_are_aggregated() -> None:
     rng = random.Random(2)
     bits = [reason.name for reason in FailReason]
     sizes = []
-    for count in (3000, 12000):
+    for count in (2000, 8000):
         given = (
             record(
                 step=n, slot=rng.randrange(10**6), request_id=f"r{rng.randrange(count)}", reasons=(rng.choice(bits),)
