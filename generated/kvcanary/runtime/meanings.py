@@ -112,7 +112,7 @@ REASONS: dict[str, Reason] = {
         "The allocator gave one slot to two tokens: a slot freed twice, or two requests that share a block to be "
         "written.",
         False,
-        False,
+        True,
     ),
 }
 STAGES: dict[str, Stage] = {
