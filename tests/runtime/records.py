@@ -21,6 +21,10 @@ def record(**changes: object) -> ViolationRecord:
     return dataclasses.replace(found, **changes)  # type: ignore[arg-type]
 
 
+def tagged(tag: CanaryLaunchTag, **changes: object) -> ViolationRecord:
+    return record(kind=tag.name, stage=tag.stage, half=tag.half, group=tag.group, **changes)
+
+
 # Every character there is, lone surrogates included, and those that a line gives a meaning to more often.
 TEXTS = st.text(
     st.one_of(st.characters(exclude_categories=()), st.sampled_from("\\\"'=-, \n\r\tnru,x0\u2028\U0010ffff"))

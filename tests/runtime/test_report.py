@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
-from collections.abc import Iterable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -17,70 +14,12 @@ import kvcanary
 from kvcanary import CanaryLaunchTag, FailReason
 from kvcanary.__main__ import COMMANDS, main
 from kvcanary.runtime import FIELDS, REASONS, Journal, ViolationRecord, format_line, journal, parse_violation
-from kvcanary.runtime.report import advice, build_page, collect, heat, svg, tables
+from kvcanary.runtime.report import build_page, collect, heat, svg, tables
 
-from .records import record, records
+from .pages import Page, assert_readable, page_of, words
+from .records import record, records, tagged
 
 CHAIN, BYTES = "VERIFY_CHAIN_HASH_MISMATCH", "VERIFY_REAL_KV_HASH_MISMATCH"
-TAGS = {"html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "h3", "p", "small", "ul", "ol", "li"}
-TAGS |= {"b", "i", "em", "span", "div", "svg", "rect", "line", "text", "table", "tr", "th", "td", "code"}
-TAGS |= {"details", "summary", "dl", "dt", "dd"}
-
-
-class Page(HTMLParser):
-    """Reads a page strictly: only known tags, properly nested, and nothing that loads or runs."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.text: list[str] = []
-        self.rects: list[dict[str, str]] = []
-        self.labels: list[tuple[float, float, str, str]] = []
-        self.feed(text)
-        self.close()
-        assert not self.open, self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in TAGS, tag
-        given = {name: value or "" for name, value in attrs}
-        assert not {name for name in given if name.startswith("on") or name in ("src", "href", "srcset")}
-        assert tag == "meta" or "http" not in "".join(given)
-        if tag == "rect":
-            self.rects.append(given)
-        if tag == "text":
-            self.labels.append((float(given["x"]), float(given["y"]), given["text-anchor"], ""))
-        if tag not in ("meta", "line"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in ("meta", "line"):
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open.pop() == tag, tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] not in ("style", "title"):
-            self.text.append(data)
-        if self.open and self.open[-1] == "text":
-            self.labels[-1] = (*self.labels[-1][:3], data)
-
-
-def page_of(given: Iterable[ViolationRecord], first: int = 50) -> Page:
-    text = build_page(collect(given, first), "journal.jsonl")
-    assert "url(" not in text and "@import" not in text
-    text.encode("utf-8")
-    return Page(text)
-
-
-def words(page: Page) -> str:
-    return " ".join(" ".join(page.text).split())
-
-
-def tagged(tag: CanaryLaunchTag, **changes: object) -> ViolationRecord:
-    return record(kind=tag.name, stage=tag.stage, half=tag.half, group=tag.group, **changes)
-
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
@@ -149,20 +88,6 @@ def test_any_records_make_a_sound_page(given: list[ViolationRecord], first: int)
 # --- charts -----------------------------------------------------------------------------------------------------------
 
 
-def assert_readable(page: Page) -> None:
-    """No label of a chart leaves the picture on the right, or covers its neighbour on the line."""
-    lines: dict[float, list[tuple[float, float]]] = {}
-    for x, y, anchor, text in page.labels:
-        wide = len(text) * svg.DIGIT
-        begin = x - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
-        assert begin >= -1 and begin + wide <= 961, text
-        lines.setdefault(y, []).append((begin, begin + wide))
-    # Charts follow each other, so a line begins anew where a label stands left of the last.
-    for spans in lines.values():
-        for (_, end), (begin, _) in itertools.pairwise(spans):
-            assert begin >= end or begin <= spans[0][0] + 60, spans
-
-
 @pytest.mark.parametrize(
     "steps",
     [[5], [5, 6], [0, 119], [0, 120], [0, 10**6], [-(1 << 63), (1 << 63) - 1], [1 << 62, (1 << 62) + 3], [-7, 0, 7]],
@@ -225,46 +150,6 @@ def test_the_table_by_endpoint_adds_up() -> None:
     text = tables.by_place(collect(given, 0))
     totals = [int(found) for found in re.findall(r"<b>(\d+)</b>", text)]
     assert sum(totals) == len(given) == 78 and len(totals) == 4
-
-
-# --- advice -----------------------------------------------------------------------------------------------------------
-
-HEAD, TAIL, SWEEP = CanaryLaunchTag.HEAD_K_FULL, CanaryLaunchTag.TAIL_K_FULL, CanaryLaunchTag.SWEEP_K_FULL
-
-
-def titles(given: Iterable[ViolationRecord]) -> str:
-    return " | ".join(finding.title for finding in advice.advice(collect(given, 0)))
-
-
-def spread(tag: CanaryLaunchTag, **changes: object) -> list[ViolationRecord]:
-    """Violations of several requests, slots and steps."""
-    return [
-        tagged(
-            tag, **{"step": 20 + n % 5, "slot": 100 + 9 * n, "request_id": f"r{n % 4}", "reasons": (CHAIN,), **changes}
-        )
-        for n in range(20)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("given", "want", "never"),
-    [
-        (spread(TAIL), "HEAD clean, TAIL dirty", "Broken before"),
-        (spread(HEAD) + spread(TAIL), "Broken before the forward", "HEAD clean"),
-        (spread(TAIL, reasons=(BYTES,)), "Only real KV bytes, and only TAIL", "HEAD clean"),
-        (spread(TAIL, slot=77), "Slot 77 fails for 4 requests", "neighbouring"),
-        (spread(TAIL, request_id="lonely"), "One request: 'lonely'", "Slot"),
-        (spread(TAIL, request_id=None), "HEAD clean", "One request"),
-        (spread(SWEEP), "Only SWEEP", "TAIL"),
-        ([*spread(TAIL, step=33), tagged(TAIL, step=40)], "One event: step 33", "Only"),
-        ([tagged(TAIL, slot=s, step=s) for s in range(64, 80)], "16 neighbouring slots", "Slot"),
-        (spread(HEAD, reasons=("WRITE_TOKEN_MISMATCH",)), "What the forward was given is wrong", "TAIL"),
-        (spread(TAIL), "It begins in step 20", "One event"),
-    ],
-)
-def test_what_to_look_at_first(given: list[ViolationRecord], want: str, never: str) -> None:
-    found = titles(given)
-    assert want in found and never not in found
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
