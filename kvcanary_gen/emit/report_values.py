@@ -39,6 +39,8 @@ def report_values(program: Program, layout: str | None) -> dict[str, Any]:
         if field["name"] not in {*role.values(), row["into"]}
     ]
     return {
+        "prefix": program.header.message_prefix,
+        "speaker": program.header.message_prefix.rstrip(": "),
         "row": row,
         "role": role,
         "row_layout": layout,

@@ -241,8 +241,9 @@ def test_a_tally_is_bounded() -> None:
 
 
 def test_a_field_more_in_the_row_is_carried_through(tmp_path: Path) -> None:
-    """The row's owner, and a field whose name the record has already; a half of the cache more."""
+    """The row's owner, and a field whose name the record has already; a half of the cache more; another prefix."""
     workshop = Workshop(tmp_path)
+    workshop.replace('message_prefix: "kv-canary: "', 'message_prefix: "cache canary: "')
     workshop.add_after(
         'expected_aux: {type: uint64, doc: "Link that should be there in verify; expected position in write."}',
         "owner: {type: uint64, doc: Who owns the slot.}",
@@ -261,9 +262,11 @@ def test_a_field_more_in_the_row_is_carried_through(tmp_path: Path) -> None:
     found = runtime.ViolationRecord.from_row(row, step=7, time=0.5, forward="f", pool="p")
     assert (found.half, found.owner, found.row_step, found.step) == ("INDEX", 1 << 63, -9, 7)
     line = runtime.format_line(found)
+    assert line.startswith("cache canary violation step=7 ")
     assert line.endswith(" expected_aux=0x0000000000000006 owner=0x8000000000000000 row_step=-9")
     assert runtime.parse_violation(line) == found
     assert "Who owns the slot." in runtime.describe(found)
+    assert str(runtime.Summary.of([found])).startswith("cache canary: 1 violation in step 7\n")
 
 
 def test_fields_are_those_of_the_record() -> None:

@@ -26,10 +26,10 @@ def violations_pages(program: Program) -> dict[str, str]:
     text = page(
         "violations.md.j2",
         package=program.header.package,
-        line=_line(example, hashes),
+        line=_line(values["speaker"], example, hashes),
         json=json.dumps({k: f"0x{v:016x}" if k in hashes else v for k, v in example.items()}, separators=(",", ":")),
         axes={name: program.axes[name] for name in values["axes"]},
-        **{name: values[name] for name in ("carried", "reasons", "row", "row_layout", "role")},
+        **{name: values[name] for name in ("speaker", "carried", "reasons", "row", "row_layout", "role")},
         layout=program.layouts[values["row_layout"]],
     )
     return {"violations.md": text}
@@ -47,10 +47,10 @@ def _example(program: Program, values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _line(example: dict[str, Any], hashes: set[str]) -> str:
+def _line(speaker: str, example: dict[str, Any], hashes: set[str]) -> str:
     """The example as the runtime writes it."""
     parts = []
     for name, value in example.items():
         text = f"0x{value:016x}" if name in hashes else ",".join(value) if isinstance(value, list) else str(value)
         parts.append(f'{name}="{text}"' if " " in text else f"{name}={text}")
-    return " ".join(["kv-canary violation", *parts])
+    return " ".join([f"{speaker} violation", *parts])
