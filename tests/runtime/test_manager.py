@@ -260,9 +260,9 @@ def test_a_manager_that_nobody_closed() -> None:
     [
         (
             {1: 30, 2: 3},
-            "a batch whose number of new tokens 33 exceeds max_tokens=32; allocate more with max_tokens=33",
+            "new tokens of the batch: 33 exceeds max_tokens=32; allocate more with max_tokens=33",
         ),
-        (dict.fromkeys(range(9), 1), "a batch whose number of requests 9 exceeds max_requests=8"),
+        (dict.fromkeys(range(9), 1), "requests of the batch: 9 exceeds max_requests=8"),
     ],
 )
 def test_a_batch_larger_than_capacity(scene: Scene, lengths: dict[int, int], text: str) -> None:

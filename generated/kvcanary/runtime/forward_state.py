@@ -88,8 +88,8 @@ class ForwardState:
     def check(self, batch: CanaryBatch) -> None:
         """Refuses a batch that is larger than configured, or that speaks of other pools."""
         config = self._config
-        check_capacity("a batch whose number of requests", batch.num_requests, "max_requests", config.max_requests)
-        check_capacity("a batch whose number of new tokens", batch.num_new_tokens, "max_tokens", config.max_tokens)
+        check_capacity("requests of the batch:", batch.num_requests, "max_requests", config.max_requests)
+        check_capacity("new tokens of the batch:", batch.num_new_tokens, "max_tokens", config.max_tokens)
         names = {group.name for group in self._groups}
         for name in ("slots", "tables", "excused"):
             given = getattr(batch, name)

@@ -54,7 +54,7 @@ class LaunchScratch:
         checks.kind("out_cache_loc", slots, torch.Tensor)
         have, want = slots.numel(), self.slots.shape[0]
         if have > want:
-            what, name = "out_cache_loc has a length that", "max_tokens"
+            what, name = "length of out_cache_loc:", "max_tokens"
             raise errors.CanaryValueError(
                 "KVC-053",
                 f"kv-canary: {what} {have} exceeds {name}={want}; allocate more with {name}={have}, or split the batch",
