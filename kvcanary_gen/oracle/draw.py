@@ -10,18 +10,23 @@ import math
 import random
 from collections.abc import Mapping
 
-from kvcanary_gen.expr.nodes import names_of
+from kvcanary_gen.expr.nodes import Const, names_of
 from kvcanary_gen.ir import OffsetValues, Program, ScalarArg, TensorArg, ValueRange
 from kvcanary_gen.oracle.aims import aims
-from kvcanary_gen.oracle.case import Case, input_at, poisoned
+from kvcanary_gen.oracle.case import Case, calls, input_at, poisoned
 from kvcanary_gen.oracle.evaluate import evaluate
 from kvcanary_gen.oracle.interpreter import segments
+from kvcanary_gen.oracle.listed import SourceDrawer, filled
 from kvcanary_gen.oracle.outline import Outline
+from kvcanary_gen.oracle.plausible import made_plausible
+from kvcanary_gen.oracle.roles import count_so_far, distinct, next_row, record_data, roles
 from kvcanary_gen.oracle.source import RandomSource, Source, chance
 from kvcanary_gen.oracle.values import Array, Values, wrap
-from kvcanary_gen.surface import CheckedTensor, Surface
+from kvcanary_gen.surface import CheckedTensor, Setting, Surface
 
 SMALL_SIZES = (1, 2, 3, 4, 1, 5, 6, 7, 8, 12)
+# Also where kernels report: of few entries hardly any two have to do with each other.
+MEDIUM_SIZES = (16, 20, 33, 40)
 # Around the block sizes of kernels, and the largest batch.
 LARGE_SIZES = (511, 512, 513, 1023, 1024, 1025, 1100, 2049, 4096)
 # Points of a segment domain, so that the interpreter stays quick.
@@ -45,6 +50,13 @@ class Drawer:
         self.hostile = hostile
         self.inputs = {t.path: t.argument if t.argument and not t.output else self._input(t) for t in surface.tensors}
         self.aims = list(aims(program, surface))
+        self.roles = roles(program, surface)
+        bound = [bind for _, bind in calls(program, surface)]
+        folds = {bind[f.sources]: f for bind in bound for f in program.folds.values() if f.sources in bind}
+        self.bytes = {tensor.path for tensor in surface.tensors if tensor.record is not None and tensor.dtype == "uint8"}
+        self.listers = {
+            path: SourceDrawer(program, value, folds.get(path), hostile=hostile) for path, value in surface.lists
+        }
 
     def _input(self, tensor: CheckedTensor) -> TensorArg | None:
         return input_at(self.program, self.surface, tensor.path)
@@ -89,11 +101,21 @@ class Drawer:
         optional = [tensor.path for tensor in surface.tensors if tensor.optional]
         present = {path: not chance(source, 25) for path in optional}
         minimum = [t.path for t in surface.tensors if any(axis.at_least for axis in t.shape)]
-        slack = {path: source.pick((0, 0, 1, 5)) for path in minimum}
+        slack = {path: source.pick((0, 0, 1, 5)) * (8 if path in self.bytes else 1) for path in minimum}
         outline = Outline(surface, sizes, {}, present, slack, free, frozenset(fixed))
         for scalar in self._scalars_in_order():
             outline.scalars[scalar.name] = self._scalar(scalar, outline, source)
+        outline.scalars |= {setting.path: self._setting(setting, source) for setting in surface.settings}
+        outline.lists = {path: lister.draw(outline.names(), source) for path, lister in self.listers.items()}
         return outline
+
+    def _setting(self, setting: Setting, source: Source) -> int:
+        if setting.kind == "enum":
+            members = self.program.enums[setting.of].members.values()
+            return source.pick([int(member.value) for member in members])
+        if setting.kind == "bool":
+            return source.pick((0, 1))
+        return source.pick((0, 1, 7, -1, *(_WILD if self.hostile else ())))
 
     def _scalars_in_order(self) -> list[ScalarArg]:
         """Scalars behind those that their range speaks of; of a circle, the first as it comes."""
@@ -108,7 +130,7 @@ class Drawer:
     def _size(self, source: Source, zeros: bool) -> int:
         if zeros and chance(source, 9 if self.hostile else 2):
             return 0
-        return source.pick(SMALL_SIZES)
+        return source.pick((*SMALL_SIZES, *MEDIUM_SIZES) if self.roles.rings else SMALL_SIZES)
 
     @staticmethod
     def _free_size(source: Source, sizes: dict[str, int]) -> int:
@@ -164,10 +186,18 @@ class Drawer:
                 values[tensor.path] = kept
             else:
                 values[tensor.path] = self._tensor(tensor, outline, source)
+        for path, layouts in outline.lists.items():
+            kept = before.get(path)
+            values[path] = kept if isinstance(kept, list) else [filled(layout, source) for layout in layouts]
+        if self.roles.rings:
+            made_plausible(self.program, self.surface.name, values, source)
         return values
 
     def _tensor(self, tensor: CheckedTensor, outline: Outline, source: Source) -> Array:
         shape, argument = outline.shape(tensor), self.inputs[tensor.path]
+        known = self._known(tensor, shape, outline, source)
+        if known is not None:
+            return Array(tensor.dtype, shape, [wrap(value, tensor.dtype) for value in known])
         if argument is None:
             return poisoned(tensor.dtype, shape)
         count, names = math.prod(shape), outline.names(tensor.scope)
@@ -176,10 +206,30 @@ class Drawer:
             data = self._offsets(argument.values, count, names, outline, inner)
         else:
             low, high = self._range(argument.values, names)
-            data = self._elements(count, low, high, inner)
+            apart = tensor.path in self.roles.targets and chance(inner, 40 if self.hostile else 85)
+            if apart:
+                data = distinct(count, low, high, inner)
+            elif all(isinstance(axis.length, Const) and not axis.at_least for axis in tensor.shape):
+                # A count of entries, or a switch: most calls should do something.
+                data = [inner.pick((high, high, low, inner.integer(low, max(low, high)))) for _ in range(count)]
+            else:
+                data = self._elements(count, low, high, inner)
             if self.hostile:
                 data = _sprinkled(data, self._wild(tensor.dtype, low, high, outline), inner)
         return Array(tensor.dtype, shape, [wrap(value, tensor.dtype) for value in data])
+
+    def _known(
+        self, tensor: CheckedTensor, shape: tuple[int, ...], outline: Outline, source: Source
+    ) -> list[int] | None:
+        """Elements of a tensor that kernels go on from: where its next row goes, a count so far, records."""
+        if tensor.path in self.roles.rings:
+            ring = self.surface.tensor(self.roles.rings[tensor.path])
+            return [next_row(outline.shape(ring)[0], source, hostile=self.hostile)] * math.prod(shape)
+        if tensor.path in self.roles.counters:
+            return [count_so_far(source)] * math.prod(shape)
+        if tensor.path in self.roles.records and len(shape) == 2:
+            return record_data(tensor.dtype, shape, source)
+        return None
 
     @staticmethod
     def _elements(count: int, low: int, high: int, source: Source) -> list[int]:

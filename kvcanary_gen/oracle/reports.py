@@ -32,6 +32,8 @@ def _add(machine: Machine, tensor: str, amount: int) -> None:
 
 def report_point(machine: Machine, kernel: KernelIR, env: dict[str, int]) -> None:
     """Appends the rows of one point, group by group."""
+    if machine.watch is not None:
+        machine.watch(machine, kernel, env)
     for check in kernel.report.checks if kernel.report is not None else ():
         if check.when is None or machine.eval(check.when, env):
             bits = 0
