@@ -42,5 +42,4 @@ def _rules(value: StructValueIR) -> list[str]:
     if value.at_most_field is not None:
         other = value.at_most_field
         lines += statement("", invoke("above", name, have, f'"{other}"', f"source.{other}"), 8)
-    lines += statement("", invoke("checks.int64", name, have), 8)
     return lines

@@ -29,6 +29,8 @@ SMALL_SIZES = (1, 2, 3, 4, 1, 5, 6, 7, 8, 12)
 MEDIUM_SIZES = (16, 20, 33, 40)
 # Around the block sizes of kernels, and the largest batch.
 LARGE_SIZES = (511, 512, 513, 1023, 1024, 1025, 1100, 2049, 4096)
+# The same where kernels report, which have smaller blocks and cost the interpreter more.
+LARGE_REPORTING_SIZES = (127, 128, 129, 255, 256, 257, 300, 511, 513)
 # Points of a segment domain, so that the interpreter stays quick.
 MAX_POINTS = 6000
 # Tensors up to this long come from the source element by element, so that a failure shrinks to readable numbers.
@@ -53,7 +55,9 @@ class Drawer:
         self.roles = roles(program, surface)
         bound = [bind for _, bind in calls(program, surface)]
         folds = {bind[f.sources]: f for bind in bound for f in program.folds.values() if f.sources in bind}
-        self.bytes = {tensor.path for tensor in surface.tensors if tensor.record is not None and tensor.dtype == "uint8"}
+        self.bytes = {
+            tensor.path for tensor in surface.tensors if tensor.record is not None and tensor.dtype == "uint8"
+        }
         self.listers = {
             path: SourceDrawer(program, value, folds.get(path), hostile=hostile) for path, value in surface.lists
         }
@@ -95,7 +99,7 @@ class Drawer:
         surface = self.surface
         sizes = {name: self._size(source, zeros) for name in surface.dims}
         if large and sizes:
-            sizes[source.pick(list(sizes))] = source.pick(LARGE_SIZES)
+            sizes[source.pick(list(sizes))] = source.pick(LARGE_REPORTING_SIZES if self.roles.rings else LARGE_SIZES)
         sizes |= fixed
         free = {name: self._free_size(source, sizes) for name in self._free_names()}
         optional = [tensor.path for tensor in surface.tensors if tensor.optional]

@@ -46,7 +46,9 @@ class Layout:
         """As validators see it."""
         item = ITEM_BYTES[self.dtype]
         strides = (self.step // item, *Meta.packed(self.dtype, self.tail).strides)
-        return Fields(self.struct, {self.bytes_field: Meta(self.dtype, (self.rows, *self.tail), strides), **self.numbers})
+        return Fields(
+            self.struct, {self.bytes_field: Meta(self.dtype, (self.rows, *self.tail), strides), **self.numbers}
+        )
 
 
 @dataclass(frozen=True)
