@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from kvcanary_gen.expr.nodes import Length, Node
-from kvcanary_gen.ir import InvariantIR, MessagePart, Program, StructValueIR
-from kvcanary_gen.oracle.evaluate import Fields, Member, Meta, evaluate
-from kvcanary_gen.oracle.listed import ITEM_BYTES
-from kvcanary_gen.surface import BoundRule, CheckedTensor, LengthRule, Setting, Surface
+from kvcanary_gen.ir import InvariantIR, MessagePart, Program
+from kvcanary_gen.oracle.evaluate import Meta, evaluate
+from kvcanary_gen.oracle.host_values import ValueJudge, kind_of, too_large
+from kvcanary_gen.surface import BoundRule, CheckedTensor, LengthRule, Surface
 
 GPUS = ("cuda", "xpu")
 # Implied rules that are no validator's: see the functions below.
 _ELSEWHERE = ("capacity", "backend", "interpreter", "capture")
 _BYTES = {"int32": 4, "int64": 8, "uint64": 8, "uint8": 1}
-_NOUNS = {"int64": "an int", "bool": "a bool"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,9 @@ class _Judge:
     reference: bool
     metas: list[tuple[CheckedTensor, Meta]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.values = ValueJudge(self.program, self.surface, self.call)
+
     def run(self) -> None:
         for invariant in self.program.invariants:
             if invariant.kind == "rule":
@@ -105,59 +107,10 @@ class _Judge:
             self.metas.append((tensor, given))
         for scalar in self.surface.scalars:
             given = self.call[scalar.name]
-            self._is_int(invariant, scalar.name, given)
-        # Flags and members of enums among the arguments, then the values of structs, lists in their places.
-        own = {name for name, _ in self.surface.values}
-        for setting in (s for s in self.surface.settings if s.path not in own):
-            self._setting_kind(invariant, setting)
-        settings = {setting.path: setting for setting in self.surface.settings}
-        for path, value in self.surface.values:
-            if value.kind == "list":
-                self._list_kinds(invariant, path, value)
-            else:
-                self._setting_kind(invariant, settings[path])
-
-    def _is_int(self, invariant: InvariantIR, name: str, given: object) -> None:
-        if not isinstance(given, int) or isinstance(given, bool):
-            self._fail(invariant, name=name, want="an int", have=kind_of(given))
-
-    def _setting_kind(self, invariant: InvariantIR, setting: Setting) -> None:
-        given = self.call[setting.path]
-        if setting.kind == "enum":
-            good = isinstance(given, Member) and given.enum == setting.of
-        else:
-            good = isinstance(given, bool) if setting.kind == "bool" else type(given) is int
-        if not good:
-            want = _NOUNS.get(setting.kind, f"a {setting.of}")
-            self._fail(invariant, name=setting.path, want=want, have=kind_of(given))
-
-    def _list_kinds(self, invariant: InvariantIR, path: str, value: StructValueIR) -> None:
-        given = self.call[path]
-        if not isinstance(given, (tuple, list)):
-            self._fail(invariant, name=path, want=f"a tuple of {value.of}", have=kind_of(given))
-        for place, item in enumerate(given):
-            name = f"{path}[{place}]"
-            if not isinstance(item, Fields) or item.struct != value.of:
-                self._fail(invariant, name=name, want=f"a {value.of}", have=kind_of(item))
-            # Bytes first, then numbers.
-            for field in sorted(self._fields(value), key=lambda field: field.kind != "bytes"):
-                inner = item.fields[field.name]
-                if field.kind != "bytes":
-                    self._is_int(invariant, f"{name}.{field.name}", inner)
-                elif not isinstance(inner, Meta):
-                    self._fail(invariant, name=f"{name}.{field.name}", want="a torch.Tensor", have=kind_of(inner))
-
-    def _fields(self, value: StructValueIR) -> tuple[StructValueIR, ...]:
-        return self.program.structs[value.of].values
-
-    def _listed(self) -> Iterator[tuple[str, StructValueIR, Fields]]:
-        """Every field of every struct in a list, with its path."""
-        for path, value in self.surface.lists:
-            given = self.call[path]
-            assert isinstance(given, (tuple, list))
-            for place, item in enumerate(given):
-                for field in self._fields(value):
-                    yield f"{path}[{place}].{field.name}", field, item
+            if not isinstance(given, int) or isinstance(given, bool):
+                self._fail(invariant, name=scalar.name, want="an int", have=kind_of(given))
+        for words in self.values.kinds():
+            self._fail(invariant, **words)
 
     def _ordered(self) -> Iterator[CheckedTensor]:
         """Tensors that must be there, then those that were given."""
@@ -171,12 +124,8 @@ class _Judge:
             if too_large(value) or (scalar.least is not None and value < scalar.least):
                 want = "int64" if scalar.least is None else f"int64, at least {scalar.least}"
                 self._fail(invariant, name=scalar.name, want=want, have=value)
-        for setting in self.surface.settings:
-            if setting.kind == "int64" and too_large(self.call[setting.path]):
-                self._fail(invariant, name=setting.path, want="int64", have=self.call[setting.path])
-        for path, field, item in self._listed():
-            if field.kind == "int64" and too_large(item.fields[field.name]):
-                self._fail(invariant, name=path, want="int64", have=item.fields[field.name])
+        for words in self.values.too_large():
+            self._fail(invariant, **words)
 
     def _dtype(self, invariant: InvariantIR) -> None:
         for tensor, meta in self.metas:
@@ -205,47 +154,16 @@ class _Judge:
                 self._fail(invariant, name=tensor.path, want="begin at a multiple of 8 bytes", have=have)
 
     def _count(self, invariant: InvariantIR) -> None:
-        for path, value in self.surface.lists:
-            given = self.call[path]
-            assert isinstance(given, (tuple, list))
-            if value.at_most is not None and len(given) > value.at_most:
-                self._fail(invariant, name=path, want=value.at_most, have=len(given))
+        for words in self.values.counts():
+            self._fail(invariant, **words)
 
     def _value(self, invariant: InvariantIR) -> None:
-        """Numbers of structs in lists, field by field."""
-        for path, field, item in self._listed():
-            have = item.fields[field.name]
-            if field.kind != "int64":
-                continue
-            assert isinstance(have, int)
-            unit, least = field.multiple_of, field.at_least
-            if unit is not None and (have < unit or have % unit):
-                self._fail(invariant, name=path, want=f"a positive multiple of {unit}", have=have)
-            if unit is None and least is not None and have < least:
-                self._fail(invariant, name=path, want=f"at least {least}", have=have)
-            most = item.fields[field.at_most_field] if field.at_most_field is not None else have
-            assert isinstance(most, int)
-            if have > most:
-                self._fail(invariant, name=path, want=f"at most {field.at_most_field}={most}", have=have)
+        for words in self.values.numbers():
+            self._fail(invariant, **words)
 
     def _bytes(self, invariant: InvariantIR) -> None:
-        """Tensors of structs in lists: rows of packed bytes, each at a boundary."""
-        for path, field, item in self._listed():
-            meta, unit = item.fields[field.name], field.multiple_of or 1
-            if not isinstance(meta, Meta):
-                continue
-            if len(meta.shape) < 2:
-                self._fail(invariant, name=path, want="be at least 2-D", have=f"shape {meta.shape}")
-            first = Meta(meta.dtype, (min(1, meta.shape[0]), *meta.shape[1:]), meta.strides)
-            if not first.contiguous:
-                self._fail(invariant, name=path, want="have packed rows", have=f"strides {meta.strides}")
-            step = meta.strides[0] * ITEM_BYTES[meta.dtype]
-            if step % unit:
-                want = f"have a row stride that is a multiple of {unit} bytes"
-                self._fail(invariant, name=path, want=want, have=step)
-            if meta.offset % unit and 0 not in meta.shape:
-                have = f"{meta.offset % unit} bytes more"
-                self._fail(invariant, name=path, want=f"begin at a multiple of {unit} bytes", have=have)
+        for words in self.values.geometry():
+            self._fail(invariant, **words)
 
     def _length(self, invariant: InvariantIR) -> None:
         for rule in self.surface.lengths:
@@ -268,8 +186,7 @@ class _Judge:
     def _device(self, invariant: InvariantIR) -> None:
         first, other = self.metas[0][1], self.metas[0][0].path
         places = [(tensor.path, meta) for tensor, meta in self.metas]
-        listed = [(path, item.fields[field.name]) for path, field, item in self._listed()]
-        for path, meta in (*places, *((path, meta) for path, meta in listed if isinstance(meta, Meta))):
+        for path, meta in (*places, *self.values.tensors()):
             if meta.device != first.device:
                 self._fail(invariant, name=path, other=other, want=first.device, have=meta.device)
 
@@ -278,21 +195,6 @@ class _Judge:
             have = meta.offset % _BYTES[tensor.dtype]
             if have and 0 not in meta.shape:
                 self._fail(invariant, name=tensor.path, want=_BYTES[tensor.dtype], have=have)
-
-
-def kind_of(value: object) -> str:
-    """Name of the type that stands there."""
-    if isinstance(value, Fields):
-        return value.struct
-    if isinstance(value, Member):
-        return value.enum
-    return "Tensor" if isinstance(value, Meta) else type(value).__name__
-
-
-def too_large(value: object) -> bool:
-    """Whether an integer does not fit 64 bits."""
-    assert isinstance(value, int)
-    return not -(1 << 63) <= value < 1 << 63
 
 
 def broken(

@@ -20,7 +20,6 @@ ITEM_BYTES = {"uint8": 1, "int8": 1, "bfloat16": 2, "float16": 2, "float32": 4, 
 _DTYPES = ("uint8", "bfloat16", "uint8", "float8_e4m3fn", "float16", "int8", "float32", "float8_e5m2", "int64")
 _MAX_ROWS = 40
 _MAX_ROW_BYTES = 640
-# Stands in for a boundary that rows begin at, where the declaration names none.
 _SMALL = (1, 1, 2, 3, 4)
 _HUGE = (1 << 20, 1 << 40, (1 << 63) - 1)
 

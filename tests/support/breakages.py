@@ -190,9 +190,9 @@ def _of_list(path: str, value: StructValueIR) -> Iterator[Breakage]:
     yield change("holds a tuple", lambda listed: (*listed, (1, 2)))
     yield change("is too long", lambda listed: (listed[0],) * ((value.at_most or 0) + 1))
     yield change("is a list too long", lambda listed: [listed[0]] * ((value.at_most or 0) + 3))
-    for field in PROGRAM.structs[value.of].values:
-        for label, to in _of_bytes(field) if field.kind == "bytes" else _of_number(field):
-            yield change(f"{field.name} {label}", lambda listed, n=field.name, t=to: _last_changed(listed, n, t))
+    for inner in PROGRAM.structs[value.of].values:
+        for label, to in _of_bytes(inner) if inner.kind == "bytes" else _of_number(inner):
+            yield change(f"{inner.name} {label}", lambda listed, n=inner.name, t=to: _last_changed(listed, n, t))
 
 
 def _last_changed(listed: tuple[Fields, ...], field: str, to: Change) -> tuple[Fields, ...]:
@@ -215,14 +215,15 @@ def _of_bytes(field: StructValueIR) -> Iterator[tuple[str, Change]]:
     yield "has no axis", lambda m: Meta.packed(m.dtype, ())
     yield "is transposed", lambda m: Meta(m.dtype, m.shape, Meta.packed("", m.shape[::-1]).strides[::-1])
     yield "has gaps in its rows", lambda m: Meta(m.dtype, m.shape, tuple(2 * stride for stride in m.strides))
-    yield "has rows an element too long", lambda m: Meta(m.dtype, m.shape, (m.strides[0] + 1, *m.strides[1:]))
-    yield (
-        "has one row, an element too long",
-        lambda m: Meta(m.dtype, (1, *m.shape[1:]), (m.strides[0] + 1, *m.strides[1:])),
-    )
+    for rows in (3, 1):
+        yield f"has {rows} rows, an element too long", lambda m, n=rows: _longer_rows(m, n)
     yield "is elsewhere", lambda m: replace(m, device="meta")
     for offset in (2, unit // 2, unit + 2):
         yield f"lies {offset} bytes behind a boundary", lambda m, o=offset: replace(m, offset=o)
+
+
+def _longer_rows(meta: Meta, rows: int) -> Meta:
+    return Meta(meta.dtype, (rows, *meta.shape[1:]), (meta.strides[0] + 1, *meta.strides[1:]))
 
 
 # --- Rules of the spec ------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """Whether a call left what it must: exactly on the reference; on Triton, what the contract leaves open may vary.
 
-Left open, of every function: the order of rows in a ring, and so which of them are dropped by a ring that is full; which
-of several values a place keeps that several points of one launch store to, and what follows from that; what scratch
-holds.
+Left open, of every function: the order of rows in a ring, and so which of them a full ring drops; which of several
+values a place keeps that several points of one launch store to, and what follows from that; what scratch holds.
 """
 
 from __future__ import annotations
