@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kvcanary_gen.ir import KernelIR, Program, TensorArg
 from kvcanary_gen.oracle.evaluate import Meta, evaluate
 from kvcanary_gen.oracle.interpreter import Watch, run_kernel, run_operation
-from kvcanary_gen.oracle.values import Array, Undecided, Values, wrap
+from kvcanary_gen.oracle.values import Array, Values, wrap
 from kvcanary_gen.surface import Surface, operation_surface, workspace_lengths
 
 # What outputs hold before a call: an element that still does was not written.
@@ -39,38 +39,36 @@ def run_case(
     program: Program,
     case: Case,
     *,
-    outcome: Values | None = None,
-    undecided: Iterable[str] = (),
+    instead: Callable[[str, Array], Array] | None = None,
     watch: Watch | None = None,
     copies: dict[int, Array] | None = None,
 ) -> Values:
     """All arguments as they are after the call; a workspace that was not given is None again.
 
     Args:
-        outcome: what another run left. In the tensors `undecided` it says which of several values an element keeps.
+        instead: gives what the run works on instead of a tensor, such as one that settles stores otherwise.
         watch: is shown every point.
         copies: receives the case's own array for the id of every copy that the run works on.
     """
     args = copied(case.args)
     if copies is not None:
         copies.update({id(args[path]): v for path, v in case.args.items() if isinstance(v, Array)})
-    for path in undecided if outcome is not None else ():
-        mine, theirs = args[path], (outcome or {})[path]
-        assert isinstance(mine, Array) and isinstance(theirs, Array)
-        args[path] = Undecided(mine, theirs)
+    if instead is not None:
+        args = {path: instead(path, value) if isinstance(value, Array) else value for path, value in args.items()}
     if case.surface in program.kernels:
         run_kernel(program, program.kernels[case.surface], args, watch)
-        return _decided(args)
+        return _plain(args)
     operation = program.operations[case.surface]
     missing = [workspace for workspace in operation.workspaces if args[workspace.name] is None]
     if missing:
         args |= _scratch(program, case)
     run_operation(program, operation, args, watch)
-    return _decided(args | {workspace.name: None for workspace in missing})
+    return _plain(args | {workspace.name: None for workspace in missing})
 
 
-def _decided(args: Values) -> Values:
-    return {path: value.copied() if isinstance(value, Undecided) else value for path, value in args.items()}
+def _plain(args: Values) -> Values:
+    """Arrays of the base class alone, so that they compare equal."""
+    return {p: v.copied() if isinstance(v, Array) and type(v) is not Array else v for p, v in args.items()}
 
 
 def _scratch(program: Program, case: Case) -> Values:

@@ -79,34 +79,5 @@ class Array:
             self.data[first : first + 8] = wrap(value, "uint64").to_bytes(8, "little")
 
 
-class Undecided(Array):
-    """An array where the order of stores is free: an element stored to more than once holds any one of the values.
-
-    Which, `outcome` says; it is another run's. A value that nobody stores does not become right by standing there.
-    """
-
-    def __init__(self, array: Array, outcome: Array) -> None:
-        super().__init__(array.dtype, array.shape, list(array.data))
-        self.outcome = outcome
-        self.decided: set[int] = set()
-
-    def store(self, places: tuple[int, ...], value: int) -> None:
-        flat = self.index(places)
-        if flat is not None and flat not in self.decided:
-            super().store(places, value)
-            if self.data[flat] == self.outcome.data[flat]:
-                self.decided.add(flat)
-
-    def store_word(self, places: tuple[int, ...], value: int) -> None:
-        if self.dtype != "uint8":
-            self.store(places, value)
-            return
-        first = self._first_byte(places)
-        if first is not None and first not in self.decided:
-            super().store_word(places, value)
-            if self.data[first : first + 8] == self.outcome.data[first : first + 8]:
-                self.decided.add(first)
-
-
 Value = Array | int | None | list[Any]
 Values = dict[str, Value]

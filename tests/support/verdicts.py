@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from kvcanary_gen.ir import Program
 from kvcanary_gen.oracle.case import Case, run_case
 from kvcanary_gen.oracle.roles import Roles, roles
+from kvcanary_gen.oracle.undecided import Contested, Undecided
 from kvcanary_gen.oracle.values import Array, Value, Values
 from kvcanary_gen.surface import Surface
 from tests.support.program import PROGRAM, SURFACES
@@ -53,8 +54,23 @@ class Judge:
             found = self._free(case, self._expected(case, have), have, have)
         return found
 
+    def is_open(self, case: Case) -> bool:
+        """Whether several outcomes are right, apart from the order of rows."""
+        found: list[Contested] = []
+
+        def contested(path: str, array: Array) -> Array:
+            if path in self.undecided:
+                found.append(Contested(array))
+            return found[-1] if path in self.undecided else array
+
+        run_case(self.program, case, instead=contested)
+        return any(array.places for array in found)
+
     def _expected(self, case: Case, outcome: Values | None) -> Values:
-        return self._kept(run_case(self.program, case, outcome=outcome, undecided=self.undecided))
+        def undecided(path: str, array: Array) -> Array:
+            return Undecided(array, _array((outcome or {})[path])) if path in self.undecided else array
+
+        return self._kept(run_case(self.program, case, instead=undecided if outcome is not None else None))
 
     def _kept(self, values: Values) -> Values:
         return {path: value for path, value in values.items() if path not in self.scratch}
