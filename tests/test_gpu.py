@@ -65,6 +65,21 @@ def _spoil(recorded: gpu_memory.Recorded) -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("name", SURFACES)
+def test_other_elements_in_the_same_memory(name: str, cases: Path) -> None:
+    """What replays of a captured graph do, without a graph: the same call over whatever was written there."""
+    described = json.loads(gzip.decompress(cases.read_bytes()))["surfaces"][name]
+    surface = gpu_suite.Surface(name, described, "cpu", bands=True)
+    (series,) = described["series"]
+    memory = surface.memory(series[0]["args"])
+    for case in [*series, series[0]]:
+        memory.overwrite(case["args"])
+        surface.call(memory, "triton")
+        assert surface.wrong(case, memory, "triton") == []
+    assert any(case["after"] for case in series)
+
+
+@pytest.mark.usefixtures("interpreted")
 def test_results_that_were_left_open_are_judged(tmp_path: Path) -> None:
     """A result that no order of points leads to is found."""
     name, case = next(

@@ -53,12 +53,12 @@ def cases(name: str, hostile: bool) -> st.SearchStrategy[Case]:
 
 
 def for_each(name: str, hostile: bool, check: Callable[[Case], None], *, share: int = 1) -> None:
-    """Runs `check` on drawn calls: a `share`-th of the profile's examples; of functions that report, a fourth of that.
+    """Runs `check` on drawn calls: a `share`-th of the profile's examples; of functions that report, a fifth of that.
 
     Their kernels take tens of milliseconds a call where others take one.
     """
-    slow = any(kernel.report is not None for kernel in SURFACES[name].kernels)
-    examples = max(25, MAX_EXAMPLES // share // (4 if slow else 1))
+    examples = MAX_EXAMPLES // share // (5 if reporting(name) else 1)
+    examples = max(12 if reporting(name) else 25, examples)
 
     @settings(max_examples=examples)
     @given(case=cases(name, hostile))
@@ -66,6 +66,10 @@ def for_each(name: str, hostile: bool, check: Callable[[Case], None], *, share: 
         check(case)
 
     each()
+
+
+def reporting(name: str) -> bool:
+    return any(kernel.report is not None for kernel in SURFACES[name].kernels)
 
 
 def quick(case: Case) -> bool:
