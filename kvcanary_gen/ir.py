@@ -396,6 +396,19 @@ class InvariantIR:
 
 
 @dataclass(frozen=True)
+class ErrorIR:
+    """An error of the runtime; placeholders of its message are names of variables."""
+
+    id: str
+    raises: str
+    raised_by: str
+    message: tuple[MessagePart, ...]
+    meaning: str
+    cause: str
+    fix: str
+
+
+@dataclass(frozen=True)
 class Program:
     header: Header
     constants: dict[str, Constant]
@@ -410,6 +423,7 @@ class Program:
     kernels: dict[str, KernelIR]
     operations: dict[str, OperationIR]
     invariants: tuple[InvariantIR, ...]
+    errors: tuple[ErrorIR, ...] = ()
 
     def implied(self, kind: str) -> InvariantIR:
         return next(rule for rule in self.invariants if rule.kind == kind)

@@ -145,6 +145,11 @@ RULES: dict[str, Rule] = {
         "The example of an invariant does not break its rule, so nothing would prove that the rule works.",
         "Change the example.",
     ),
+    "KVG-043": Rule(
+        "error of the runtime",
+        "The runtime that goes with violation rows raises errors by id, and `errors` does not say what they mean.",
+        "Declare each of them under `errors`, as the spec that comes with the generator does.",
+    ),
     "KVG-044": Rule(
         "record",
         "A tensor of records is used as a plain one, or a plain one as records, or its rows do not hold the layout.",

@@ -63,4 +63,10 @@ FIXES = {
     "KVC-032": "Pass bytes, in multiples of 16.",
     "KVC-033": "Pass the pool's tensor as it was allocated, its rows packed and 16-byte aligned.",
     "KVC-034": "Pass both expected tensors, or enable_write_input_assert=False.",
+    "KVC-080": "Convert it, as in int(value) or value.item(), once the data is on the host.",
+    "KVC-081": "Pass the line as it was written, from its first word, and read it with the package that wrote it.",
+    "KVC-082": "Pass the journal itself; on_bad_line=… skips such lines and tells of each.",
+    "KVC-083": "Name a file in a folder that exists and may be written to.",
+    "KVC-084": "Print error.describe(); keep a journal and read its page from `python -m kvcanary report`.",
+    "KVC-085": "Raise only where there are records.",
 }

@@ -9,7 +9,7 @@ from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.names import snake
 from kvcanary_gen.emit.writer import Writer
 from kvcanary_gen.expr.nodes import Length, Node, negated
-from kvcanary_gen.ir import InvariantIR, MessagePart, Program, StructValueIR
+from kvcanary_gen.ir import ErrorIR, InvariantIR, MessagePart, Program, StructValueIR
 from kvcanary_gen.surface import BoundRule, Surface
 
 EXCEPTIONS = {
@@ -180,7 +180,7 @@ class ValidatorEmitter:
         self.lines += self.raising(rule.invariant, text, 8)
 
     @staticmethod
-    def raising(invariant: InvariantIR, text: str, indent: int) -> list[str]:
+    def raising(invariant: InvariantIR | ErrorIR, text: str, indent: int) -> list[str]:
         """A raise statement; a text that does not fit a line becomes several adjacent ones."""
         exception = f"errors.{EXCEPTIONS[invariant.raises]}"
         lines = statement("raise ", invoke(exception, python_string(invariant.id), text), indent)
@@ -196,7 +196,7 @@ class ValidatorEmitter:
             f"{' ' * indent})",
         ]
 
-    def message(self, invariant: InvariantIR, parts: tuple[MessagePart, ...], words: dict[str, str]) -> str:
+    def message(self, invariant: InvariantIR | ErrorIR, parts: tuple[MessagePart, ...], words: dict[str, str]) -> str:
         """The message as an f-string (or a plain one where nothing varies)."""
         varies = any(part.reserved or part.value is not None for part in parts)
         body = ""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import re
 import string
-from collections.abc import Iterable
 
 from kvcanary_gen.emit import torch_fold, torch_kernel, triton_fold, triton_function
 from kvcanary_gen.emit.frames import render, speaks_of
 from kvcanary_gen.emit.host import EXCEPTIONS, ValidatorEmitter, python_string
+from kvcanary_gen.emit.imports import import_line, natural
 from kvcanary_gen.emit.names import constant_name
 from kvcanary_gen.emit.ops import OpEmitter
 from kvcanary_gen.emit.python_functions import PythonBlock, emit_python_function
+from kvcanary_gen.emit.runtime import emit_runtime
 from kvcanary_gen.emit.sources import emit_sources, listed_structs
 from kvcanary_gen.emit.structs import emit_structs
 from kvcanary_gen.emit.violations import DECODE, ROW, emit_violations, reported_layout
-from kvcanary_gen.ir import Program, TensorArg
+from kvcanary_gen.ir import ErrorIR, InvariantIR, Program, TensorArg
 from kvcanary_gen.schema.data import TagFamily
 from kvcanary_gen.surface import Surface, kernel_surface, surfaces
 
@@ -68,6 +68,7 @@ def build_package(program: Program) -> dict[str, str]:
     for name, surface in views.items():
         emitter = OpEmitter(program, surface, sizes)
         files[f"ops/{name}.py"] = emitter.emit(program.kernels.get(name), program.operations.get(name))
+    files |= emit_runtime(program)
     return {f"{package}/{path}": HEADER + text if text else text for path, text in files.items()}
 
 
@@ -88,10 +89,15 @@ def _implied(program: Program) -> dict[str, dict[str, str]]:
     return found
 
 
+def _bases(program: Program) -> list[str]:
+    """Built-in exceptions that errors derive from."""
+    return sorted({i.raises for i in program.invariants} | {error.raises for error in program.errors})
+
+
 def _errors(program: Program) -> str:
-    bases = sorted({invariant.raises for invariant in program.invariants})
+    declared: list[InvariantIR | ErrorIR] = [*program.invariants, *program.errors]
     fixes = []
-    for invariant in program.invariants:
+    for invariant in declared:
         line = f"    {python_string(invariant.id)}: {python_string(invariant.fix)},"
         if len(line) > 120:
             line = f"    {python_string(invariant.id)}: (\n        {python_string(invariant.fix)}\n    ),"
@@ -100,7 +106,7 @@ def _errors(program: Program) -> str:
         "errors.py.j2",
         package=program.header.package,
         example=program.invariants[0].id,
-        exceptions=[(EXCEPTIONS[base], base) for base in bases],
+        exceptions=[(EXCEPTIONS[base], base) for base in _bases(program)],
         fixes=fixes,
     )
 
@@ -141,7 +147,7 @@ def _layout(program: Program) -> str:
 def _hashing(program: Program) -> str:
     block = PythonBlock()
     functions = [emit_python_function(f, block) for f in program.functions.values() if f.public]
-    imports = [_import(".layout", block.layout), ""] if block.layout else []
+    imports = [import_line(".layout", block.layout), ""] if block.layout else []
     if block.signed:
         functions.insert(0, _INT64_FUNCTION)
     return render("hashing.py.j2", functions=functions, imports=imports)
@@ -203,7 +209,10 @@ def _init(program: Program, views: dict[str, Surface]) -> str:
         layout += [f"{name.upper()}_BYTES", f"{name.upper()}_NUM_FIELDS"]
     layout += [*program.enums, *program.tags]
     modules: dict[str, list[str]] = {
-        ".errors": ["CanaryError", *(EXCEPTIONS[b] for b in {i.raises for i in program.invariants})],
+        ".errors": [
+            "CanaryError",
+            *(EXCEPTIONS[base] for base in _bases(program)),
+        ],
         ".hashing": [function.name for function in program.functions.values() if function.public],
         ".layout": layout + (["is_sweep_tag"] if program.tags else []),
         ".structs": list(program.structs),
@@ -215,27 +224,6 @@ def _init(program: Program, views: dict[str, Surface]) -> str:
         modules[".core.sources"] = tables
     for name, surface in views.items():
         modules[f".ops.{name}"] = [surface.launcher, surface.reference]
-    imports = [_import(module, modules[module]) for module in sorted(modules, key=_natural) if modules[module]]
+    imports = [import_line(module, modules[module]) for module in sorted(modules, key=natural) if modules[module]]
     exported = sorted(name for names in modules.values() for name in names)
     return render("init.py.j2", doc=program.header.doc, imports=imports, exported=exported, sweep=bool(program.tags))
-
-
-def _import(module: str, names: Iterable[str]) -> str:
-    """An import as sorters leave it."""
-    ordered = sorted(names, key=_import_order)
-    line = f"from {module} import {', '.join(ordered)}"
-    if len(line) <= 120:
-        return line
-    return "\n".join([f"from {module} import (", *(f"    {name}," for name in ordered), ")"])
-
-
-def _import_order(name: str) -> tuple[int, list[tuple[int, str]]]:
-    """Constants, classes, functions: the order in which import sorters list names."""
-    kind = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
-    return kind, _natural(name)
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    """A sort key under which numbers in names count as numbers, and case does not count."""
-    parts = re.split(r"(\d+)", text.lower())
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts if part]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvcanary_gen.emit.frames import render
 from kvcanary_gen.ir import Program
 
@@ -18,6 +20,11 @@ def reported_layout(program: Program) -> str | None:
 
 
 def emit_violations(program: Program) -> str:
+    return render("violations.py.j2", row=row_values(program))
+
+
+def row_values(program: Program) -> dict[str, Any]:
+    """The row as templates take it: fields in order, the enum of its reasons, tag families by field."""
     name = reported_layout(program)
     assert name is not None
     layout = program.layouts[name]
@@ -27,16 +34,16 @@ def emit_violations(program: Program) -> str:
     into = next(field for field, value in check.row if value is None)
     bit = check.reasons[0].bit.name
     assert bit is not None
-    tags = {"kernel_kind": next(iter(program.tags))} if program.tags and "kernel_kind" in layout.fields else {}
-    row = {
+    tag = next((name for name, field in layout.fields.items() if field.role == "tag"), None)
+    return {
         "class_name": ROW,
         "doc": layout.doc,
         "fields": [
-            {"name": field, "doc": info.doc, "unsigned": info.type == "uint64"} for field, info in layout.fields.items()
+            {"name": field, "doc": info.doc, "unsigned": info.type == "uint64", "unknown": info.unknown}
+            for field, info in layout.fields.items()
         ],
         "enum": bit.partition(".")[0],
         "into": into,
-        "tags": tags,
+        "tags": {tag: next(iter(program.tags))} if program.tags and tag is not None else {},
         "length": len(layout.fields),
     }
-    return render("violations.py.j2", row=row)

@@ -196,6 +196,10 @@ def _rules(program: Program) -> Iterator[Subject]:
         facts += [("checked by", listing(list(rule.operations)))] if rule.operations else []
         facts += [("cause", rule.cause), ("fix", rule.fix)]
         yield Subject("invariant", rule.id, rule.meaning, ("invariants", rule.id), facts)
+    for error in program.errors:
+        facts = [("raises", error.raises), ("message", message_text(program, error)), ("raised by", error.raised_by)]
+        facts += [("cause", error.cause), ("fix", error.fix)]
+        yield Subject("error", error.id, error.meaning, ("errors", error.id), facts)
     yield from generator_rules()
 
 

@@ -9,6 +9,7 @@ from kvcanary_gen.ir import Program
 from kvcanary_gen.load import Document, load_document
 from kvcanary_gen.resolve.context import Context
 from kvcanary_gen.resolve.data import check_constants, resolve_arguments, resolve_structs
+from kvcanary_gen.resolve.errors import resolve_errors
 from kvcanary_gen.resolve.folds import resolve_folds
 from kvcanary_gen.resolve.functions import resolve_functions
 from kvcanary_gen.resolve.invariants import resolve_invariants
@@ -38,6 +39,7 @@ def resolve_document(document: Document) -> Program:
     kernels = resolve_kernels(context, arguments, functions, folds)
     operations = resolve_operations(context, arguments, structs, kernels)
     invariants = resolve_invariants(context, kernels, operations)
+    errors = resolve_errors(context, kernels)
     _check_kernels(context)
     explain_strays(document, context.out)
     context.out.raise_if_any()
@@ -55,6 +57,7 @@ def resolve_document(document: Document) -> Program:
         kernels=kernels,
         operations=operations,
         invariants=invariants,
+        errors=errors,
     )
 
 

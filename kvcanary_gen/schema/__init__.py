@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from kvcanary_gen.schema.checks import Fold
-from kvcanary_gen.schema.code import Function, Invariants, Kernel, Operation
+from kvcanary_gen.schema.code import Errors, Function, Invariants, Kernel, Operation
 from kvcanary_gen.schema.data import Argument, Axis, Constant, Enum, Layout, Struct, TagFamily
 from kvcanary_gen.schema.text import Doc, Name, SpecModel, Text
 
@@ -37,6 +37,7 @@ class SpecFile(SpecModel):
     kernels: dict[Name, Kernel] = Field(default_factory=dict)
     operations: dict[Name, Operation] = Field(default_factory=dict)
     invariants: Invariants = Field(default_factory=dict)
+    errors: Errors = Field(default_factory=dict)
 
 
 SECTIONS = (
@@ -53,4 +54,5 @@ SECTIONS = (
     "kernels",
     "operations",
     "invariants",
+    "errors",
 )

@@ -171,3 +171,17 @@ class Invariant(SpecModel):
 
 
 Invariants = dict[InvariantId, Invariant]
+
+
+class RuntimeFault(SpecModel):
+    """An error that the runtime raises by its stable id; a placeholder is a variable where it is raised."""
+
+    raises: Literal["ValueError", "TypeError", "RuntimeError", "NotImplementedError"]
+    raised_by: Text = Field(description="Public names that raise it, as a reader would write them.")
+    message: Text
+    meaning: Text
+    cause: Text
+    fix: Text
+
+
+Errors = dict[InvariantId, RuntimeFault]

@@ -57,6 +57,11 @@ _MEANINGS = {
     "Invariant.meaning": "What is wrong.",
     "Invariant.cause": "How that comes about.",
     "Invariant.fix": "What to do.",
+    "RuntimeFault.raises": "Built-in exception that the error derives from.",
+    "RuntimeFault.message": "Text behind the prefix, with placeholders in braces.",
+    "RuntimeFault.meaning": "What is wrong.",
+    "RuntimeFault.cause": "How that comes about.",
+    "RuntimeFault.fix": "What to do.",
 }
 
 

@@ -9,6 +9,8 @@ from kvcanary_gen.emit.docs.layouts import layouts_page
 from kvcanary_gen.emit.docs.ops import op_pages
 from kvcanary_gen.emit.docs.pages import page
 from kvcanary_gen.emit.docs.rules import rules_page
+from kvcanary_gen.emit.docs.violations import violations_pages
+from kvcanary_gen.emit.runtime_templates import has_runtime
 from kvcanary_gen.ir import Program
 from kvcanary_gen.load import Document
 from kvcanary_gen.surface import surfaces
@@ -21,6 +23,7 @@ def build_docs(program: Program, document: Document) -> dict[str, str]:
         "README.md": _index(program),
         **op_pages(program, document, views),
         **error_pages(program, document, views),
+        **violations_pages(program),
         "rules/KVG.md": rules_page(),
         "layouts.md": layouts_page(program, document),
         "functions.md": functions_page(program, document),
@@ -38,4 +41,6 @@ def _index(program: Program) -> str:
         operations=list(program.operations.values()),
         kernels=list(program.kernels.values()),
         invariants=program.invariants,
+        errors=program.errors,
+        runtime=has_runtime(program.kernels.values(), program.layouts, program.tags),
     )

@@ -8,7 +8,7 @@ from kvcanary_gen.emit.docs.ops import applies
 from kvcanary_gen.emit.docs.pages import page
 from kvcanary_gen.emit.host import EXCEPTIONS
 from kvcanary_gen.expr.nodes import Const
-from kvcanary_gen.ir import InvariantIR, MessagePart, Program
+from kvcanary_gen.ir import ErrorIR, InvariantIR, MessagePart, Program
 from kvcanary_gen.load import Document
 from kvcanary_gen.surface import Surface
 
@@ -32,10 +32,17 @@ _WORDS_OF = {
 
 
 def error_pages(program: Program, document: Document, views: dict[str, Surface]) -> dict[str, str]:
-    return {f"errors/{i.id}.md": _page(program, i, views) for i in program.invariants}
+    pages = {f"errors/{i.id}.md": _page(program, i, views) for i in program.invariants}
+    return pages | {f"errors/{e.id}.md": _runtime_page(program, e) for e in program.errors}
 
 
-def message_text(program: Program, invariant: InvariantIR) -> str:
+def _runtime_page(program: Program, error: ErrorIR) -> str:
+    return page(
+        "runtime_error.md.j2", error=error, exception=EXCEPTIONS[error.raises], message=message_text(program, error)
+    )
+
+
+def message_text(program: Program, invariant: InvariantIR | ErrorIR) -> str:
     """The message with its placeholders in braces."""
     return program.header.message_prefix + "".join(map(_part, invariant.message))
 
