@@ -200,7 +200,9 @@ def operation_surface(program: Program, operation: OperationIR) -> Surface:
                 if length.dim is not None:
                     dims.setdefault(f"{name}.{length.dim}", (path, axis))
     own = [arg for arg in operation.arguments if isinstance(arg, TensorArg)]
-    dims |= bind_dims(own)
+    # A size that a struct has is the struct's; arguments must fit it.
+    theirs = _unscoped(dims)
+    dims |= {name: place for name, place in bind_dims(own).items() if name not in theirs}
     tensors += [CheckedTensor(a.name, a.dtype, a.shape, a.doc, a.optional, a.name in written, argument=a) for a in own]
     tensors += [
         CheckedTensor(w.name, w.dtype, w.shape, w.doc, True, w.name in written, workspace=True, argument=w)

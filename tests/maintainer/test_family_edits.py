@@ -120,3 +120,56 @@ def test_names_of_records_and_reasons(workshop: Workshop, inspect: Inspect) -> N
     meanings_agree(built, cases("verify"))
     agree(built, NAMES)
     inspect(built, kernels=[])
+
+
+def test_a_third_half(workshop: Workshop, inspect: Inspect) -> None:
+    """Pools with an index beside keys and values; the wire's numbers stay, and new ones follow."""
+    workshop.add_after("V: {doc: Values.}", "INDEX: {doc: Keys of the indexer.}")
+    tags = [f"{stage}_INDEX_{group}" for group in ("FULL", "SWA") for stage in ("HEAD", "TAIL", "SWEEP")]
+    workshop.add_after("- SWEEP_V_SWA", *(f"- {tag}" for tag in tags))
+    built = workshop.build()
+    assert (built.CanaryLaunchTag.SWEEP_V_SWA, built.CanaryLaunchTag.HEAD_INDEX_FULL) == (11, 12)
+    assert [tag.name for tag in built.CanaryLaunchTag if built.is_sweep_tag(tag)][-2:] == [tags[2], tags[5]]
+    meanings_agree(built, cases("verify"))
+    inspect(built, kernels=[])
+
+
+def test_checks_in_another_order(workshop: Workshop, inspect: Inspect) -> None:
+    """Rows of one entry come in the order of the YAML."""
+    text = (workshop.folder / "kernels" / "write.yaml").read_text()
+    first, second = text.index("      input_assert:\n"), text.index("      chain_assert:\n")
+    end = text.index("    after:\n")
+    swapped = text[:first] + text[second:end] + text[first:second] + text[end:]
+    (workshop.folder / "kernels" / "write.yaml").write_text(swapped)
+    built = workshop.build()
+    assert found_order(built) == ["chain_assert", "input_assert"]
+    meanings_agree(built, cases("write", step=2))
+    agree(built, ["canary_write"])
+    inspect(built, kernels=["write_entries"])
+
+
+def found_order(built: Built) -> list[str]:
+    report = built.program.kernels["write_entries"].report
+    assert report is not None
+    return [check.name for check in report.checks if check.name.endswith("assert")]
+
+
+def test_checks_are_switched_off(workshop: Workshop, inspect: Inspect) -> None:
+    """A spec that trusts its tables pays for no check of them: no reason, no row, no second look."""
+    workshop.replace(
+        "WRITE_SLOT_COLLISION:\n              fails:",
+        "WRITE_SLOT_COLLISION:\n              enabled: false\n              fails:",
+    )
+    workshop.replace("{fails: not inside}", "{fails: not inside, enabled: false}")
+    workshop.replace("{fails: linked and not prev_inside}", "{fails: linked and not prev_inside, enabled: false}")
+    workshop.replace("{fails: not seed_exists}", "{fails: not seed_exists, enabled: false}")
+    workshop.replace("{fails: slot >= num_slots}", "{fails: slot >= num_slots, enabled: false}")
+    built = workshop.build()
+    text = built.text("ops/write_entries.py") + built.text("ops/verify_entries.py")
+    for reason in ("WRITE_SLOT_COLLISION", "WRITE_SLOT_OUT_OF_RANGE", "VERIFY_SLOT_OUT_OF_RANGE"):
+        assert reason not in text
+    assert "_write_entries_after_kernel" not in text
+    for file in ("write", "verify"):
+        assert not {6, 7, 8} & set(meanings_agree(built, cases(file)))
+    agree(built, NAMES)
+    inspect(built, kernels=["verify_entries", "write_entries"])
