@@ -147,7 +147,12 @@ def shows_everywhere(spec: Path) -> None:
     files = build_tree(program, document)
     for path, words in {
         "include/kvcanary.h": ["int64_t owner;", "VERIFY_OWNER_MISMATCH", "int64_t expected_owner;"],
-        "docs/layouts.md": ["`owner`", "`expected_owner`", "`VERIFY_OWNER_MISMATCH`", "`verify_expected_owners`"],
+        "docs/layouts.md": [
+            "`CANARY_FIELD_OWNER`",
+            "`VIOLATION_FIELD_EXPECTED_OWNER`",
+            "`VERIFY_OWNER_MISMATCH`",
+            "`verify_expected_owners`",
+        ],
         "docs/ops/canary_write.md": ["`write_owners`"],
         "docs/ops/canary_plan.md": ["`request_owners`"],
         "kvcanary/violations.py": ["expected_owner: int"],
