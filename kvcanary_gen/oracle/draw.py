@@ -207,7 +207,7 @@ class Drawer:
                 data = distinct(count, low, high, inner)
             elif all(isinstance(axis.length, Const) and not axis.at_least for axis in tensor.shape):
                 # A count of entries, or a switch: most calls should do something.
-                data = [inner.pick((high, high, high, low, inner.integer(low, max(low, high)))) for _ in range(count)]
+                data = [inner.pick((*[high] * 6, low, inner.integer(low, max(low, high)))) for _ in range(count)]
             else:
                 data = elements(count, low, high, inner, varied=bool(self.roles.rings))
             if self.hostile:
