@@ -25,8 +25,8 @@ from kvcanary_gen.oracle.values import Array, Values, wrap
 from kvcanary_gen.surface import CheckedTensor, Setting, Surface
 
 SMALL_SIZES = (1, 2, 3, 4, 1, 5, 6, 7, 8, 12)
-# Also where kernels report: of few entries hardly any two have to do with each other.
-MEDIUM_SIZES = (16, 20, 33, 40)
+# Where kernels report: of few entries hardly any two have to do with each other.
+MEDIUM_SIZES = (5, 8, 12, 16, 20, 33, 3, 2, 1)
 # Around the block sizes of kernels, and the largest batch.
 LARGE_SIZES = (511, 512, 513, 1023, 1024, 1025, 1100, 2049, 4096)
 # The same where kernels report, which have smaller blocks and cost the interpreter more.
@@ -125,7 +125,7 @@ class Drawer:
     def _size(self, source: Source, zeros: bool) -> int:
         if zeros and chance(source, 9 if self.hostile else 2):
             return 0
-        return source.pick((*SMALL_SIZES, *MEDIUM_SIZES) if self.roles.rings else SMALL_SIZES)
+        return source.pick(MEDIUM_SIZES if self.roles.rings else SMALL_SIZES)
 
     @staticmethod
     def _free_size(source: Source, sizes: dict[str, int]) -> int:
@@ -207,9 +207,9 @@ class Drawer:
                 data = distinct(count, low, high, inner)
             elif all(isinstance(axis.length, Const) and not axis.at_least for axis in tensor.shape):
                 # A count of entries, or a switch: most calls should do something.
-                data = [inner.pick((high, high, low, inner.integer(low, max(low, high)))) for _ in range(count)]
+                data = [inner.pick((*[high] * 6, low, inner.integer(low, max(low, high)))) for _ in range(count)]
             else:
-                data = elements(count, low, high, inner)
+                data = elements(count, low, high, inner, varied=bool(self.roles.rings))
             if self.hostile:
                 data = sprinkled(data, wild(tensor.dtype, low, high, list(outline.names().values())), inner)
         return Array(tensor.dtype, shape, [wrap(value, tensor.dtype) for value in data])

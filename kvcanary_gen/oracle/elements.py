@@ -18,10 +18,10 @@ WILD = (
 )
 
 
-def elements(count: int, low: int, high: int, source: Source) -> list[int]:
-    """Values of a range; sometimes its ends alone, sometimes few different ones."""
+def elements(count: int, low: int, high: int, source: Source, *, varied: bool = False) -> list[int]:
+    """Values of a range; sometimes its ends alone, sometimes few different ones, less often if they are `varied`."""
     high = max(low, high)
-    style = source.pick(("any", "any", "few", "ends", "one"))
+    style = source.pick(("any", "any", *(["any"] * 6 if varied else []), "few", "ends", "one"))
     if style == "any":
         return [source.integer(low, high) for _ in range(count)]
     options = [low, high, min(low + 1, high)]

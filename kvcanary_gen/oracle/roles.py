@@ -65,7 +65,7 @@ def resolved(kernel: KernelIR, node: Node) -> Node:
 def next_row(rows: int, source: Source, *, hostile: bool) -> int:
     """Number of a ring's next row: at its start, about its end, or anything."""
     wild = (-1, -3, -(1 << 31), (1 << 31) - 2, (1 << 31) - 1, 1 << 20) if hostile else ()
-    return source.pick((0, 0, 0, 1, max(0, rows - 2), max(0, rows - 1), rows, rows + 5, *wild, *wild))
+    return source.pick((0, 0, 0, 0, 0, 0, 0, 1, max(0, rows - 2), max(0, rows - 1), rows, rows + 5, *wild))
 
 
 def count_so_far(source: Source) -> int:

@@ -6,6 +6,7 @@ A recorded argument is a number, null, {"dtype", "shape", "runs" or "hex"}, or {
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import itertools
 import json
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kvcanary.core import sources
 from kvcanary_gen.ir import FoldIR
 from kvcanary_gen.oracle.case import Case, calls, run_case
 from kvcanary_gen.oracle.draw import seeded
@@ -22,6 +24,7 @@ from kvcanary_gen.oracle.listed import Layout, Listed
 from kvcanary_gen.oracle.source import RandomSource
 from kvcanary_gen.oracle.values import Array, Value, Values
 from kvcanary_gen.surface import Surface
+from tests.support.calls import objects
 from tests.support.golden import READERS, goldens
 from tests.support.gpu_memory import elements
 from tests.support.program import PROGRAM, SURFACES, drawer
@@ -31,8 +34,6 @@ from tests.support.verdicts import judge
 Recorded = Any
 
 REPLAYS = 8
-# Bytes up to which a fold reads small tiles, which kernels are compiled for.
-_SHORT = 16
 # Functions that report take this share of the calls of others: they cost more, and so do their files.
 _REPORTING_SHARE = 5
 
@@ -82,27 +83,24 @@ def _series(name: str, seen: set[str]) -> Iterator[list[Case]]:
 
 
 def form_of(case: Case) -> list[Any]:
-    """What kernels are compiled for: optional tensors, flags, members of enums, and the shape of lists of sources."""
+    """What kernels are compiled for: optional tensors, flags, members of enums, and how lists of sources are read."""
     surface = SURFACES[case.surface]
     optional = [case.args[t.path] is not None for t in surface.tensors if t.optional and not t.workspace]
     static = [case.args[setting.path] for setting in surface.settings if setting.kind != "int64"]
-    folds = {
-        bind[fold.sources]: (fold, bind)
-        for _, bind in calls(PROGRAM, surface)
-        for fold in PROGRAM.folds.values()
-        if fold.sources in bind
-    }
-    return [optional, static, [_form_of_list(case, path, *folds[path]) for path, _ in surface.lists if path in folds]]
+    bound = [bind for _, bind in calls(PROGRAM, surface)]
+    folds = [(fold, bind) for bind in bound for fold in PROGRAM.folds.values() if fold.sources in bind]
+    return [optional, static, [_form_of_fold(case, fold, bind) for fold, bind in folds]]
 
 
-def _form_of_list(case: Case, path: str, fold: FoldIR, bind: dict[str, str]) -> list[int]:
-    sources = case.args[path]
-    assert isinstance(sources, list)
-    known = {name: case.args[at] for name, at in bind.items() if isinstance(case.args[at], int)}
+def _form_of_fold(case: Case, fold: FoldIR, bind: dict[str, str]) -> list[Any]:
+    """How many sources there are, and the form that the package reads them in."""
+    known = {name: case.args[path] for name, path in bind.items() if isinstance(case.args[path], int)}
     if fold.when is not None and not evaluate(fold.when, known):
         return [0]
-    longest = max((evaluate(fold.length, {**known, **source.numbers}) for source in sources), default=0)
-    return [len(sources), any(source.layout.row_bytes % 8 for source in sources), longest <= _SHORT]
+    given = objects(SURFACES[case.surface], case.args)
+    listed = given[bind[fold.sources]]
+    form = getattr(sources, f"{fold.name}_form")(listed, *(given[bind[name]] for name in fold.statics))
+    return [len(listed), *dataclasses.astuple(form)] if dataclasses.is_dataclass(form) else [len(listed), *form]
 
 
 def _described(surface: Surface) -> dict[str, Any]:

@@ -22,8 +22,9 @@ MAX_EXAMPLES = settings().max_examples
 
 # Program instances, or rounds of a loop in one, that Triton's interpreter may spend on a case; each takes milliseconds.
 MAX_STEPS = 420
-# Steps that a point of a recurrence counts for: its kernel goes through each one by one, folds and reports included.
-_POINT_STEPS = 12
+# Steps that a segment of a recurrence counts for, and each of its points: folds and reports take many operations.
+_SEGMENT_STEPS = 16
+_POINT_STEPS = 6
 
 
 class HypothesisSource:
@@ -53,11 +54,11 @@ def cases(name: str, hostile: bool) -> st.SearchStrategy[Case]:
 
 
 def for_each(name: str, hostile: bool, check: Callable[[Case], None], *, share: int = 1) -> None:
-    """Runs `check` on drawn calls: a `share`-th of the profile's examples; of functions that report, a fifth of that.
+    """Runs `check` on drawn calls: a `share`-th of the profile's examples; of functions that report, an eighth of that.
 
     Their kernels take tens of milliseconds a call where others take one.
     """
-    examples = MAX_EXAMPLES // share // (5 if reporting(name) else 1)
+    examples = MAX_EXAMPLES // share // (8 if reporting(name) else 1)
     examples = max(12 if reporting(name) else 25, examples)
 
     @settings(max_examples=examples)
@@ -89,7 +90,7 @@ def _steps(kernel: KernelIR, values: Values, given: bool) -> int:
         count = min(count, machine.eval(domain.bound, {}))
     if isinstance(domain, RecurrenceDomain):
         found = segments(machine.array(domain.segments), count, machine.eval(domain.limit, {}))
-        return count + _POINT_STEPS * sum(end - first for _, first, end in found)
+        return _SEGMENT_STEPS * count + _POINT_STEPS * sum(end - first for _, first, end in found)
     if not isinstance(domain, SegmentDomain):
         return 1 + count // kernel.schedule.block
     if segment_schedule(domain, kernel.stores, kernel.lets) == "by_segment":
