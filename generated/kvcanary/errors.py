@@ -65,4 +65,7 @@ FIXES = {
     "KVC-034": "Pass both expected tensors, or enable_write_input_assert=False.",
     "KVC-080": "Convert it, as in int(value) or value.item(), once the data is on the host.",
     "KVC-081": "Pass the line as it was written, from its first word, and read it with the package that wrote it.",
+    "KVC-090": "Set the field that the message names, or leave it at its default.",
+    "KVC-091": "Shorten the prompt or max_new, or make the engine with a larger max_context or vocabulary.",
+    "KVC-092": "Call copy(batch) after schedule(), and let the canary copy its fingerprints at the same place.",
 }
