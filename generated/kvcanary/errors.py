@@ -24,6 +24,10 @@ class CanaryError(Exception):
         return FIXES[self.id]
 
 
+class CanaryNotImplementedError(CanaryError, NotImplementedError):
+    """A NotImplementedError with a rule id."""
+
+
 class CanaryRuntimeError(CanaryError, RuntimeError):
     """A RuntimeError with a rule id."""
 
@@ -65,6 +69,22 @@ FIXES = {
     "KVC-034": "Pass both expected tensors, or enable_write_input_assert=False.",
     "KVC-080": "Convert it, as in int(value) or value.item(), once the data is on the host.",
     "KVC-081": "Pass the line as it was written, from its first word, and read it with the package that wrote it.",
+    "KVC-050": "Leave out the endpoints for which is_sweep_tag(endpoint.tag) is true.",
+    "KVC-051": "Take the endpoints for which is_sweep_tag(endpoint.tag) is true.",
+    "KVC-052": "Make the group with CanaryBufferGroup.allocate, which makes a buffer for each stage and half.",
+    "KVC-053": (
+        "Set the capacity that the message names to the largest that the engine makes, when the manager is made."
+    ),
+    "KVC-054": "Pass one of the values that the page on the runtime lists for it.",
+    "KVC-055": "Correct the name, or unset the variable; the page on the runtime lists all settings.",
+    "KVC-056": "Close the manager after the last forward, and make a new one to go on.",
+    "KVC-057": "Make a manager in each process, after the fork.",
+    "KVC-058": (
+        "Capture again with both calls of the manager inside the graph, and name the stream that the engine works on."
+    ),
+    "KVC-059": "Look at error.records, which tell slot, position, request and stage of each violation.",
+    "KVC-060": "Give slots for every pool without a mapping, a table for each, and both lengths of every request.",
+    "KVC-061": "Call both around each forward, or use CanaryManager.forward(batch), which cannot miss one.",
     "KVC-090": "Set the field that the message names, or leave it at its default.",
     "KVC-091": "Shorten the prompt or max_new, or make the engine with a larger max_context or vocabulary.",
     "KVC-092": "Call copy(batch) after schedule(), and let the canary copy its fingerprints at the same place.",

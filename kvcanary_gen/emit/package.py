@@ -12,7 +12,7 @@ from kvcanary_gen.emit.imports import import_line, natural
 from kvcanary_gen.emit.names import constant_name
 from kvcanary_gen.emit.ops import OpEmitter
 from kvcanary_gen.emit.python_functions import PythonBlock, emit_python_function
-from kvcanary_gen.emit.runtime import emit_runtime
+from kvcanary_gen.emit.runtime import emit_runtime, public_names
 from kvcanary_gen.emit.sources import emit_sources, listed_structs
 from kvcanary_gen.emit.structs import emit_structs
 from kvcanary_gen.emit.violations import DECODE, ROW, emit_violations, reported_layout
@@ -42,8 +42,9 @@ def build_package(program: Program) -> dict[str, str]:
     views = surfaces(program)
     tensors = all_tensors(program)
     sizes = triton_function.function_sizes(program, tensors)
+    runtime = emit_runtime(program)
     files = {
-        "__init__.py": _init(program, views),
+        "__init__.py": _init(program, views, public_names(runtime.get("runtime/__init__.py", ""))),
         "py.typed": "",
         "layout.py": _layout(program),
         "structs.py": emit_structs(program),
@@ -68,7 +69,7 @@ def build_package(program: Program) -> dict[str, str]:
     for name, surface in views.items():
         emitter = OpEmitter(program, surface, sizes)
         files[f"ops/{name}.py"] = emitter.emit(program.kernels.get(name), program.operations.get(name))
-    files |= emit_runtime(program)
+    files |= runtime
     return {f"{package}/{path}": HEADER + text if text else text for path, text in files.items()}
 
 
@@ -202,7 +203,7 @@ def _functions(program: Program, tensors: dict[str, TensorArg]) -> str:
 # --- exports ----------------------------------------------------------------------------------------------------------
 
 
-def _init(program: Program, views: dict[str, Surface]) -> str:
+def _init(program: Program, views: dict[str, Surface], runtime: list[str]) -> str:
     layout = list(program.constants)
     for name, record in program.layouts.items():
         layout += [f"{record.prefix}_{field.upper()}" for field in record.fields]
@@ -215,6 +216,7 @@ def _init(program: Program, views: dict[str, Surface]) -> str:
         ],
         ".hashing": [function.name for function in program.functions.values() if function.public],
         ".layout": layout + (["is_sweep_tag"] if program.tags else []),
+        ".runtime": runtime,
         ".structs": list(program.structs),
     }
     if reported_layout(program) is not None:

@@ -11,6 +11,7 @@ from kvcanary_gen.emit.host import ValidatorEmitter, python_string
 from kvcanary_gen.emit.imports import import_line
 from kvcanary_gen.emit.report_values import report_values
 from kvcanary_gen.emit.runtime_templates import FOLDER, SUFFIX, has_runtime, templates
+from kvcanary_gen.emit.settings import settings
 from kvcanary_gen.emit.violations import reported_layout
 from kvcanary_gen.ir import ErrorIR, Program
 from kvcanary_gen.surface import surfaces
@@ -18,7 +19,7 @@ from kvcanary_gen.surface import surfaces
 
 def emit_runtime(program: Program) -> dict[str, str]:
     """Modules by path below the package; none where nothing is reported."""
-    if not has_runtime(program.kernels.values(), program.layouts, program.tags):
+    if not has_runtime(program.kernels.values(), program.layouts, program.tags, program.operations):
         return {}
     values = _values(program)
     files = {}
@@ -73,6 +74,7 @@ def _values(program: Program) -> dict[str, Any]:
         "package": program.header.package,
         "python_string": python_string,
         "message": message,
+        "settings": settings(tuple(program.enums["RealKvHashMode"].members)),
         "raises": raises,
         "tag_axes": [f for _, f, _, _ in string.Formatter().parse(next(iter(program.tags.values())).name) if f],
         **report_values(program, reported_layout(program)),

@@ -14,13 +14,22 @@ FOLDER = "runtime/"
 SUFFIX = ".j2"
 # Fields of a violation row that the runtime reads by name; the others are carried through as they are.
 ROLES = ("kernel_kind", "slot_idx", "position")
+# Axes of a launch tag, and operations, that the runtime knows by name.
+AXES = ("stage", "half", "group")
+OPERATIONS = ("canary_plan", "canary_verify", "canary_write")
 
 
-def has_runtime(kernels: Iterable[KernelIR], layouts: Mapping[str, Any], tags: Mapping[str, Any]) -> bool:
-    """Whether kernels report rows that say which launch, slot and position they are about."""
+def has_runtime(
+    kernels: Iterable[KernelIR], layouts: Mapping[str, Any], tags: Mapping[str, Any], operations: Mapping[str, Any]
+) -> bool:
+    """Whether kernels report rows that say which launch, slot and position they are about, and launches have stages."""
+    if not tags or any("{" + axis + "}" not in next(iter(tags.values())).name for axis in AXES):
+        return False
+    if not set(OPERATIONS) <= set(operations):
+        return False
     rows = [k.tensors[k.report.ring].record for k in kernels if k.report is not None]
     name = rows[0] if rows else None
-    return bool(tags) and name is not None and name in layouts and set(ROLES) <= set(layouts[name].fields)
+    return name is not None and name in layouts and set(ROLES) <= set(layouts[name].fields)
 
 
 @lru_cache(maxsize=1)

@@ -20,7 +20,7 @@ def resolve_errors(context: Context, kernels: dict[str, KernelIR]) -> tuple[Erro
         if message is not None:
             found.append(ErrorIR(id_, fault.raises, fault.raised_by, message, fault.meaning, fault.cause, fault.fix))
     whole = not context.failed("errors", declared) and not context.failed("layouts", document.section("layouts"))
-    if whole and has_runtime(kernels.values(), document.section("layouts"), document.section("tags")):
+    if whole and has_runtime(kernels.values(), *map(document.section, ("layouts", "tags", "operations"))):
         missing = [id_ for id_ in error_ids() if id_ not in declared]
         if missing:
             context.out.add(

@@ -3,13 +3,45 @@
 
 from __future__ import annotations
 
+from .batch import CanaryBatch
+from .config import CanaryConfig
+from .endpoints import CanaryEndpoint, build_endpoints_from_group, launch_endpoints_per_forward, launch_endpoints_sweep
+from .groups import CanaryBufferGroup
 from .lines import format_line, parse_violation
+from .manager import CanaryManager
 from .records import FIELDS, Field, ViolationRecord
+from .reporting import CanaryViolationError
+from .stages import HALVES, POOL_KINDS, STAGES, Stage, launch_tag
+from .state import CanaryDeviceState, ExpectedInputs, PlanInput, ViolationLog
+from .sweep import CacheWalk, CacheWalker, plan_sweep
+from .transfers import ExportedSlots
 
 __all__ = [
+    "CacheWalk",
+    "CacheWalker",
+    "CanaryBatch",
+    "CanaryBufferGroup",
+    "CanaryConfig",
+    "CanaryDeviceState",
+    "CanaryEndpoint",
+    "CanaryManager",
+    "CanaryViolationError",
+    "ExpectedInputs",
+    "ExportedSlots",
     "FIELDS",
     "Field",
+    "HALVES",
+    "POOL_KINDS",
+    "PlanInput",
+    "STAGES",
+    "Stage",
+    "ViolationLog",
     "ViolationRecord",
+    "build_endpoints_from_group",
     "format_line",
+    "launch_endpoints_per_forward",
+    "launch_endpoints_sweep",
+    "launch_tag",
     "parse_violation",
+    "plan_sweep",
 ]

@@ -1,0 +1,213 @@
+# Written by kvcanary-gen from the spec; edit that instead.
+"""One of the configured forwards, over all pools: from a batch to launches before and after the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from .. import errors
+from ..core import checks
+from .batch import CanaryBatch, of_pool
+from .config import CanaryConfig
+from .exclusions import SlotExclusions
+from .forwards import PoolForward, check_capacity
+from .groups import CanaryBufferGroup
+from .inputs import Inputs, InputStage
+from .mailbox import Mailbox
+from .scratch import LaunchScratch
+from .state import PlanInput
+from .tables import RowStage, Table, TableStage, check_table, is_direct
+
+
+class Begun(NamedTuple):
+    """A forward that has begun: what its end launches with."""
+
+    inputs: Inputs
+    # Slots of the new tokens, by pool.
+    slots: list[torch.Tensor]
+    tokens: bool
+    passes: int
+    requests: int
+    request_ids: Sequence[str] | None
+
+
+class ForwardState:
+    """Plans, endpoints and room of one forward; `channel` is the place of its first pool in the mailbox."""
+
+    def __init__(
+        self,
+        groups: Sequence[CanaryBufferGroup],
+        config: CanaryConfig,
+        mailbox: Mailbox,
+        channel: int,
+        chain: torch.Tensor,
+        exclusions: Sequence[SlotExclusions | None],
+    ) -> None:
+        device = groups[0].device
+        self._groups, self._config = groups, config
+        self._first = first_pool(groups)
+        self._inputs = InputStage(config.max_requests, config.max_tokens, device)
+        self._rows = RowStage(config.max_requests, device)
+        self._stages: dict[str, TableStage] = {}
+        if config.max_length:
+            for group in groups:
+                if group.full_to_swa_index_mapping is None:
+                    self._stages[group.name] = TableStage(
+                        group.block_size, config.max_requests, config.max_length, device
+                    )
+            self._stages["history"] = TableStage(1, config.max_requests, config.max_length, device)
+        self._slots = torch.empty([len(groups), config.max_tokens], dtype=torch.int64, device=device)
+        self.scratch = LaunchScratch.allocate(
+            max_requests=config.max_requests, max_tokens=config.max_tokens, device=device
+        )
+        self.pools = [
+            PoolForward(
+                group,
+                config,
+                mailbox.state(channel + place, chain, self.scratch),
+                mailbox.plan_counts(channel + place),
+                exclusions[place],
+            )
+            for place, group in enumerate(groups)
+        ]
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """Everything that was allocated here."""
+        found = [self._slots, *self._inputs.tensors(), *self._rows.tensors(), *self.scratch.tensors()]
+        for stage in self._stages.values():
+            found += stage.tensors()
+        for pool in self.pools:
+            found += pool.tensors()
+        return tuple(found)
+
+    # --- before and after ---------------------------------------------------------------------------------------------
+
+    def check(self, batch: CanaryBatch) -> None:
+        """Refuses a batch that is larger than configured, or that speaks of other pools."""
+        config = self._config
+        check_capacity("a batch whose number of requests", batch.num_requests, "max_requests", config.max_requests)
+        check_capacity("a batch whose number of new tokens", batch.num_new_tokens, "max_tokens", config.max_tokens)
+        names = {group.name for group in self._groups}
+        for name in ("slots", "tables", "excused"):
+            given = getattr(batch, name)
+            for pool in given if not isinstance(given, torch.Tensor) else ():
+                if pool not in names:
+                    name, want, have = f"batch.{name}", f"name pools: {', '.join(sorted(names))}", repr(pool)
+                    raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+
+    def before(self, batch: CanaryBatch) -> Begun:
+        """Plans all pools and launches what runs before the forward."""
+        inputs = self._inputs.load(batch)
+        slots = [self._own_slots(place, batch) for place in range(len(self._groups))]
+        tables = self._tables(batch, inputs)
+        tokens = batch.history is not None and self._config.assert_tokens
+        begun = Begun(inputs, slots, tokens, batch.write_passes, batch.num_requests, batch.request_ids)
+        history = self._history(batch, inputs, tables) if tokens else None
+        for pool, table in zip(self.pools, tables, strict=True):
+            offset = pool.group.kv_token_id_vs_position_offset if batch.token_offset is None else batch.token_offset
+            pool.plan(_plan_input(batch, inputs, table, history), offset)
+        self._launch("before", begun)
+        return begun
+
+    def after(self, begun: Begun) -> None:
+        """Launches what runs after the forward."""
+        self._launch("after", begun)
+        for pool, slots in zip(self.pools, begun.slots, strict=True):
+            if pool.exclusions is not None:
+                pool.exclusions.written(slots)
+
+    def _launch(self, when: str, begun: Begun) -> None:
+        for pool, slots in zip(self.pools, begun.slots, strict=True):
+            pool.launch(when, begun.inputs, slots, tokens=begun.tokens, passes=begun.passes)
+
+    # --- what a batch gives -------------------------------------------------------------------------------------------
+
+    def _given(self, name: str, batch: CanaryBatch, pool: str) -> torch.Tensor:
+        found = of_pool(f"batch.{name}", getattr(batch, name), pool, self._first)
+        group = next(group for group in self._groups if group.name == pool)
+        if found is None and group.full_to_swa_index_mapping is not None:
+            found = of_pool(f"batch.{name}", getattr(batch, name), self._first, self._first)
+        if found is None:
+            name, want, have = f"batch.{name}", f"give a tensor for pool {pool}, which has no mapping", "none"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+        return found
+
+    def _own_slots(self, place: int, batch: CanaryBatch) -> torch.Tensor:
+        group, pool = self._groups[place], self.pools[place]
+        slots = self._given("slots", batch, group.name)
+        name = f"batch.slots[{group.name!r}]"
+        checks.kind(name, slots, torch.Tensor)
+        checks.length(name, slots.numel(), batch.num_new_tokens)
+        checks.devices([("the pool", group.first_buffer, torch.uint8, 2), (name, slots, torch.int64, 1)])
+        if slots.dtype != torch.int64 or slots.dim() != 1 or not slots.is_contiguous():
+            room = self._slots[place, : slots.numel()]
+            room.view(slots.shape).copy_(slots)
+            slots = room
+        return pool.own_slots(slots)
+
+    def _tables(self, batch: CanaryBatch, inputs: Inputs) -> list[Table]:
+        """A table for each pool; a table that several pools share is copied once."""
+        done: dict[int, Table] = {}
+        found = []
+        for group in self._groups:
+            given = self._given("tables", batch, group.name)
+            if id(given) not in done:
+                source = group if group.full_to_swa_index_mapping is None else self._group(self._first)
+                done[id(given)] = self._table(source, given, batch, inputs)
+            found.append(done[id(given)])
+        return found
+
+    def _group(self, name: str) -> CanaryBufferGroup:
+        return next(group for group in self._groups if group.name == name)
+
+    def _table(self, group: CanaryBufferGroup, given: torch.Tensor, batch: CanaryBatch, inputs: Inputs) -> Table:
+        name = f"batch.tables[{group.name!r}]"
+        check_table(name, given, batch)
+        if is_direct(group, given, batch):
+            assert inputs.rows is not None
+            return Table(given, inputs.rows, True)
+        return self._staged(group.name, name, given, batch, inputs)
+
+    def _staged(self, stage: str, name: str, given: torch.Tensor, batch: CanaryBatch, inputs: Inputs) -> Table:
+        if stage not in self._stages:
+            want, have = "name its rows by batch.rows and hold slots, or max_length must be configured", "neither"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+        checks.devices([("the pool", self._groups[0].first_buffer, torch.uint8, 2), (name, given, torch.int32, 2)])
+        own, chosen = self._rows.of(inputs.rows, batch.num_requests, given.shape[0])
+        return Table(self._stages[stage].fill(name, given, chosen, batch.num_requests), own, False)
+
+    def _history(self, batch: CanaryBatch, inputs: Inputs, tables: Sequence[Table]) -> torch.Tensor | None:
+        """The token history by the manager's own rows, where any table has them."""
+        history = batch.history
+        staged = [table for table in tables if not table.direct]
+        if history is None or not staged:
+            return None
+        name = "batch.history"
+        check_table(name, history, batch)
+        if batch.rows is not None and any(history.shape[0] < self._given_rows(batch, g) for g in self._groups):
+            want, have = "have a row for each row of the tables", f"{history.shape[0]} rows"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+        return self._staged("history", name, history, batch, inputs).slots
+
+    def _given_rows(self, batch: CanaryBatch, group: CanaryBufferGroup) -> int:
+        return self._given("tables", batch, group.name).shape[0]
+
+
+def _plan_input(batch: CanaryBatch, inputs: Inputs, table: Table, staged: torch.Tensor | None) -> PlanInput:
+    return PlanInput(
+        req_pool_indices=table.rows,
+        prefix_lens=inputs.prefix_lens,
+        extend_seq_lens=inputs.extend_lens,
+        req_to_token=table.slots,
+        expected_tokens=batch.history if table.direct else staged,
+        expected_tokens_valid_lens=inputs.history_lens,
+    )
+
+
+def first_pool(groups: Sequence[CanaryBufferGroup]) -> str:
+    """The pool that a batch means where it names none: the first without a mapping."""
+    named = [group.name for group in groups if group.full_to_swa_index_mapping is None]
+    return (named or [groups[0].name])[0]

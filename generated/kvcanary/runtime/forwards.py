@@ -1,0 +1,207 @@
+# Written by kvcanary-gen from the spec; edit that instead.
+"""One forward of one pool: its plans, its endpoints, and the launches around the model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+from .. import errors, layout
+from ..core import checks
+from ..ops.plan_entries import launch_plan_entries_kernel
+from ..ops.plan_offsets import launch_plan_offsets_kernel
+from ..structs import VerifyPlan, WritePlan
+from .config import CanaryConfig
+from .endpoints import CanaryEndpoint, build_endpoints_from_group
+from .exclusions import SlotExclusions
+from .groups import CanaryBufferGroup
+from .inputs import Inputs
+from .scratch import LaunchScratch
+from .stages import stage_of
+from .state import CanaryDeviceState, PlanInput, ViolationLog
+
+
+class PoolForward:
+    """Plans and endpoints of one pool in one of the configured forwards."""
+
+    def __init__(
+        self,
+        group: CanaryBufferGroup,
+        config: CanaryConfig,
+        state: CanaryDeviceState,
+        counts: torch.Tensor,
+        exclusions: SlotExclusions | None,
+    ) -> None:
+        self.group, self.config, self.exclusions = group, config, exclusions
+        self.log = state.log
+        device = group.device
+        # Made and fitting plans are counted by one addition: the flag that planning sets lies behind a 1.
+        self._counts = counts
+        self._one_and_enable = torch.ones([2], dtype=torch.int32, device=device)
+        # One element more than the capacity, for what must not go anywhere.
+        self._prev = torch.empty([config.verify_capacity + 1], dtype=torch.int64, device=device)
+        self.verify_plan = dataclasses.replace(
+            VerifyPlan.allocate(verify_capacity=config.verify_capacity, device=device),
+            verify_prev_slot_indices=self._prev[:-1],
+            enable=self._one_and_enable[1:],
+        )
+        self.write_plan = WritePlan.allocate(write_req_capacity=config.max_requests, device=device)
+        self.offsets = torch.zeros([layout.MAX_PLAN_BATCH + 1], dtype=torch.int64, device=device)
+        self._first = torch.empty([config.max_requests], dtype=torch.int64, device=device)
+        self._keep = torch.empty([config.max_requests], dtype=torch.bool, device=device)
+        self._slots = torch.empty([config.max_tokens], dtype=torch.int64, device=device)
+        self._trash = torch.empty([config.max_tokens], dtype=torch.bool, device=device)
+        self._scratch = state.scratch
+        # Slots are translated once for all endpoints, so these have no mapping.
+        unmapped = dataclasses.replace(group, full_to_swa_index_mapping=None)
+        self.endpoints = build_endpoints_from_group(group=unmapped, device_state=state)
+        self._quiet_state = self._made_quiet(state.scratch, device)
+        self._quiet = build_endpoints_from_group(group=unmapped, device_state=self._quiet_state)
+
+    @staticmethod
+    def _made_quiet(scratch: LaunchScratch, device: torch.device) -> CanaryDeviceState:
+        """Where passes report that are not the last: nobody looks there."""
+        counters = torch.zeros([2, len(layout.CanaryLaunchTag)], dtype=torch.int64, device=device)
+        chain = torch.zeros([1], dtype=torch.int32, device=device)
+        log = ViolationLog.allocate(ring_capacity=1, device=device)
+        return CanaryDeviceState(log, counters[0], counters[1], chain, scratch)
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """Everything that was allocated here."""
+        plans = [getattr(p, f.name) for p in (self.verify_plan, self.write_plan) for f in dataclasses.fields(p)]
+        own = (self._one_and_enable, self._prev, self.offsets, self._first, self._keep, self._slots, self._trash)
+        return (*plans, *own, *self._quiet_state.tensors())
+
+    # --- planning -----------------------------------------------------------------------------------------------------
+
+    def plan(self, given: PlanInput, token_offset: int) -> None:
+        """Plans the forward; nothing is allocated, nothing read back."""
+        group, exclusions = self.group, self.exclusions
+        launch_plan_offsets_kernel(
+            req_pool_indices=given.req_pool_indices,
+            prefix_lens=given.prefix_lens,
+            extend_seq_lens=given.extend_seq_lens,
+            req_to_token=given.req_to_token,
+            full_to_swa_index_mapping=group.full_to_swa_index_mapping,
+            out_verify_offsets_scratch=self.offsets,
+            out_write_offsets=self.write_plan.write_offsets,
+            out_write_seed_slot_indices=self.write_plan.write_seed_slot_indices,
+            out_verify_num_valid=self.verify_plan.verify_num_valid,
+            out_verify_enable=self.verify_plan.enable,
+            out_write_num_valid_reqs=self.write_plan.write_num_valid_reqs,
+            swa_window_size=group.window_size,
+            verify_capacity=self.config.verify_capacity,
+        )
+        bs = given.req_pool_indices.shape[0]
+        mapping = group.full_to_swa_index_mapping
+        if exclusions is not None:
+            exclusions.start_anew(self.write_plan.write_seed_slot_indices[:bs])
+            mapping = exclusions.mapping()
+        launch_plan_entries_kernel(
+            req_pool_indices=given.req_pool_indices,
+            prefix_lens=given.prefix_lens,
+            req_to_token=given.req_to_token,
+            full_to_swa_index_mapping=mapping,
+            verify_offsets_scratch=self.offsets,
+            verify_enable=self.verify_plan.enable,
+            req_to_verify_expected_tokens=given.expected_tokens,
+            req_to_verify_expected_tokens_valid_lens=given.expected_tokens_valid_lens,
+            out_verify_slot_indices=self.verify_plan.verify_slot_indices,
+            out_verify_expected_tokens=self.verify_plan.verify_expected_tokens,
+            out_verify_expected_positions=self.verify_plan.verify_expected_positions,
+            out_verify_prev_slot_indices=self.verify_plan.verify_prev_slot_indices,
+            kv_token_id_vs_position_offset=token_offset,
+            swa_window_size=group.window_size,
+        )
+        if group.window_size > 0 and not group.first_has_predecessor:
+            self._forget_predecessors(given.prefix_lens)
+        self._counts.add_(self._one_and_enable)
+
+    def _forget_predecessors(self, prefix_lens: torch.Tensor) -> None:
+        """The slot before a window's first entry is gone: 0 in its place makes the link unverifiable."""
+        bs, capacity = prefix_lens.shape[0], self.config.verify_capacity
+        first, keep = self._first[:bs], self._keep[:bs]
+        torch.clamp(self.offsets[:bs], min=0, max=capacity, out=first)
+        # Requests whose window still begins at position 0, and those without entries, keep what they have.
+        torch.le(prefix_lens, self.group.window_size, out=keep)
+        first.masked_fill_(keep, capacity)
+        torch.le(self.offsets[1 : bs + 1], self.offsets[:bs], out=keep)
+        first.masked_fill_(keep, capacity)
+        self._prev.scatter_(0, first, layout.TOKEN_TO_KV_SLOT_PADDING)
+
+    def own_slots(self, slots: torch.Tensor) -> torch.Tensor:
+        """Slots of the new tokens in this pool; -1 for what goes to the engine's trash."""
+        found, count = slots, slots.shape[0]
+        if self.group.full_to_swa_index_mapping is not None:
+            found = self._slots[:count]
+            found.copy_(self._scratch.translate(slots, self.group.full_to_swa_index_mapping))
+        if self.group.trash_from is not None:
+            if found is slots:
+                found = self._slots[:count]
+                found.copy_(slots)
+            torch.ge(found, self.group.trash_from, out=self._trash[:count])
+            found.masked_fill_(self._trash[:count], -1)
+        return found
+
+    # --- launching ----------------------------------------------------------------------------------------------------
+
+    def launch(self, when: str, inputs: Inputs, slots: torch.Tensor, *, tokens: bool, passes: int) -> None:
+        """Launches all stages that run `when`: before or after the forward."""
+        for endpoint, quiet in zip(self.endpoints, self._quiet, strict=True):
+            if stage_of(endpoint.tag).when == when:
+                # A request that goes on from a slot of this very batch finds it written in a later pass.
+                for _ in range(passes - 1):
+                    self._launch(quiet, self._quiet_state.log, inputs, slots, tokens=False, asserts=False)
+                asserts = self.config.assert_inputs and inputs.expected is not None
+                self._launch(endpoint, self.log, inputs, slots, tokens=tokens, asserts=asserts)
+
+    def _launch(
+        self,
+        endpoint: CanaryEndpoint,
+        log: ViolationLog,
+        inputs: Inputs,
+        slots: torch.Tensor,
+        *,
+        tokens: bool,
+        asserts: bool,
+    ) -> None:
+        endpoint.launch_per_forward(
+            verify_plan=self.verify_plan,
+            write_plan=self.write_plan,
+            input_ids=inputs.input_ids,
+            positions=inputs.positions,
+            out_cache_loc=slots,
+            enable_write_input_assert=asserts,
+            enable_verify_token_assert=tokens,
+            expected_inputs=inputs.expected if asserts else None,
+            violation_log=log,
+            real_kv_hash_mode=self.config.hash_mode,
+        )
+
+    def request_of(self, slots: Sequence[int], bs: int, written: torch.Tensor) -> list[int | None]:
+        """Which of the last batch's `bs` requests each slot belongs to. Reads the plan, so it waits for the device."""
+        count = min(max(0, int(self.verify_plan.verify_num_valid)), self.config.verify_capacity)
+        planned = self.verify_plan.verify_slot_indices[: count if int(self.verify_plan.enable) else 0]
+        verified, stored = self.offsets[: bs + 1], self.write_plan.write_offsets[: bs + 1]
+        return [_owner(planned, verified, slot, _owner(written, stored, slot, None)) for slot in slots]
+
+
+def _owner(slots: torch.Tensor, starts: torch.Tensor, slot: int, otherwise: int | None) -> int | None:
+    """The segment in which a slot stands first."""
+    places = (slots == slot).nonzero()
+    if places.shape[0] == 0:
+        return otherwise
+    segment = int((starts <= places[0]).sum()) - 1
+    return segment if segment < starts.shape[0] - 1 else otherwise
+
+
+def check_capacity(what: str, have: int, name: str, want: int) -> None:
+    """A batch fits what was allocated."""
+    checks.kind(what, have, int)
+    if have > want:
+        raise errors.CanaryValueError(
+            "KVC-053",
+            f"kv-canary: {what} {have} exceeds {name}={want}; allocate more with {name}={have}, or split the batch",
+        )
