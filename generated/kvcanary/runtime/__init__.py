@@ -6,11 +6,14 @@ from __future__ import annotations
 from .batch import CanaryBatch
 from .config import CanaryConfig
 from .endpoints import CanaryEndpoint, build_endpoints_from_group, launch_endpoints_per_forward, launch_endpoints_sweep
+from .fault_kinds import FAULTS
+from .faults import FaultInjector, FaultPlan, Injection
 from .groups import CanaryBufferGroup
 from .lines import format_line, parse_violation
 from .manager import CanaryManager
 from .records import FIELDS, Field, ViolationRecord
 from .reporting import CanaryViolationError
+from .selftest import Selftest, SelftestResult
 from .stages import HALVES, POOL_KINDS, STAGES, Stage, launch_tag
 from .state import CanaryDeviceState, ExpectedInputs, PlanInput, ViolationLog
 from .sweep import CacheWalk, CacheWalker, plan_sweep
@@ -28,12 +31,18 @@ __all__ = [
     "CanaryViolationError",
     "ExpectedInputs",
     "ExportedSlots",
+    "FAULTS",
     "FIELDS",
+    "FaultInjector",
+    "FaultPlan",
     "Field",
     "HALVES",
+    "Injection",
     "POOL_KINDS",
     "PlanInput",
     "STAGES",
+    "Selftest",
+    "SelftestResult",
     "Stage",
     "ViolationLog",
     "ViolationRecord",

@@ -28,7 +28,7 @@ from .requests import Batch, EngineConfig, Request, Work
 from .scheduler import DECODE, Scheduler
 from .toy_model import Layer, Model
 
-_PER_REQUEST = ("req_pool_indices", "prefix_lens", "extend_seq_lens")
+_PER_REQUEST = ("req_pool_indices", "prefix_lens", "extend_seq_lens", "history_lens")
 _PER_TOKEN = ("input_ids", "positions", "out_cache_loc", "expected_tokens", "expected_positions", "token_rows", "salts")
 
 
@@ -37,6 +37,7 @@ class Engine:
 
     Attributes:
         req_to_token (int32 [rows, max_context]): slot of every position of every row; stale behind a request's end.
+        token_history (int32 [rows, max_context]): tokens of every row's request; stale behind its end.
         pools (KvPools): the pools' pages; `pools.mapping` translates slots to those of the window.
         model (Model): its layers hold the real KV bytes.
         scheduler (Scheduler): who runs and who waits.
@@ -67,6 +68,7 @@ class Engine:
         )
         self.scheduler = Scheduler(config, self.pools)
         self.req_to_token = torch.zeros([config.rows, config.max_context], dtype=torch.int32, device=self.device)
+        self.token_history = torch.zeros_like(self.req_to_token)
         self.step = 0
         self._forward = 0
         self._phase = 0
@@ -187,6 +189,7 @@ class Engine:
         decode = work.kind == DECODE
         bs = next(size for size in self.config.decode_sizes if size >= len(work.items)) if decode else len(work.items)
         columns = self._columns(work, bs)
+        self._record(work)
         if decode:
             if bs not in self._decode_buffers:
                 self._decode_buffers[bs] = self._allocate(bs, bs * (self.config.drafts + 1))
@@ -196,6 +199,18 @@ class Engine:
         for name, values in columns.items():
             tensors[name].copy_(torch.tensor(values, dtype=torch.int64))
         return Batch(step=self.step, forward=self._forward - 1, kind=work.kind, work=work, copied=False, **tensors)
+
+    def _record(self, work: Work) -> None:
+        """Enters in the token history what has been said since the last forward."""
+        places, tokens = [], []
+        for item in work.items:
+            request = item.request
+            places += [(request.row, position) for position in range(request.recorded, len(request.tokens))]
+            tokens += request.tokens[request.recorded :]
+            request.recorded = len(request.tokens)
+        if places:
+            where = torch.tensor(places, dtype=torch.int64).T.to(self.device)
+            self.token_history[where[0], where[1]] = torch.tensor(tokens, dtype=torch.int32).to(self.device)
 
     def _allocate(self, bs: int, tokens: int) -> dict[str, torch.Tensor]:
         sizes = dict.fromkeys(_PER_REQUEST, bs) | dict.fromkeys((*_PER_TOKEN, "next_tokens"), tokens)
@@ -211,6 +226,7 @@ class Engine:
                 "req_pool_indices": [request.row],
                 "prefix_lens": [item.start],
                 "extend_seq_lens": [count],
+                "history_lens": [len(request.tokens)],
                 "input_ids": item.tokens,
                 "positions": positions,
                 "out_cache_loc": [self._slot(request, position) for position in positions],

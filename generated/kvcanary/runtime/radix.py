@@ -8,7 +8,7 @@ good for a prefix whose window begins behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -100,10 +100,28 @@ class PrefixCache:
         leaves = [node for node in self.nodes() if not node.children and self.pools.full.holders[node.page] == 1]
         if not leaves:
             return False
-        node = min(leaves, key=lambda leaf: leaf.used)
+        self._drop(min(leaves, key=lambda leaf: leaf.used))
+        return True
+
+    def forget(self, pages: Collection[int]) -> None:
+        """Drops nodes on these pages, and what hangs on them, whoever else holds it."""
+        for node in [node for node in self.nodes() if node.page in pages]:
+            if self.has(node):
+                self._drop(node)
+
+    def has(self, node: Node) -> bool:
+        """Whether a node is still cached."""
+        while node.parent is not None:
+            if node.parent.children.get(node.tokens) is not node:
+                return False
+            node = node.parent
+        return self.root.get(node.tokens) is node
+
+    def _drop(self, node: Node) -> None:
+        for child in list(node.children.values()):
+            self._drop(child)
         del (node.parent.children if node.parent is not None else self.root)[node.tokens]
         self.pools.release(node.page, window=node.windowed)
-        return True
 
     def evict_window(self) -> bool:
         """Drops the window's page that was used longest ago and that nobody else holds; False if there is none."""

@@ -88,6 +88,7 @@ class Request:
         row (int): row of the token table while it runs.
         pages (list of int): pages of its positions; those from `window_from` on have the window's page too.
         shared (int): leading pages that the prefix cache knows.
+        recorded (int): leading tokens that the device's token history has, in the request's row.
     """
 
     id: int
@@ -101,6 +102,7 @@ class Request:
     pages: list[int] = field(default_factory=list)
     window_from: int = 0
     shared: int = 0
+    recorded: int = 0
 
     def __post_init__(self) -> None:
         self.tokens = self.tokens or list(self.prompt)
@@ -147,6 +149,7 @@ class Batch:
         req_pool_indices, prefix_lens, extend_seq_lens (int64 [bs]): row, cached tokens and new tokens of each entry.
         input_ids, positions, out_cache_loc (int64 [n]): new tokens, their positions and full slots.
         expected_tokens, expected_positions (int64 [n]): what the former two must hold, from the requests' histories.
+        history_lens (int64 [bs]): tokens of each entry's request that are known to be right, drafts not among them.
         token_rows, salts (int64 [n]): row and sampling salt of each token, for the model.
         next_tokens (int64 [n]): what the model says after each token; `Engine.forward` fills it.
         copied (bool): whether the copies were made.
@@ -164,6 +167,7 @@ class Batch:
     out_cache_loc: torch.Tensor
     expected_tokens: torch.Tensor
     expected_positions: torch.Tensor
+    history_lens: torch.Tensor
     token_rows: torch.Tensor
     salts: torch.Tensor
     next_tokens: torch.Tensor

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Collection
 
 from .pool import Copies, KvPools
 from .radix import PrefixCache
@@ -101,9 +102,15 @@ class Scheduler:
     def preempt(self, request: Request) -> None:
         """Takes a request's slots away; it is computed again later, from the tokens that it has."""
         self._leave(request)
-        request.computed = request.shared = request.window_from = 0
+        request.computed = request.shared = request.window_from = request.recorded = 0
         self.waiting.appendleft(request)
         self.preemptions += 1
+
+    def forget(self, pages: Collection[int]) -> None:
+        """Frees pages, whatever they hold: takes them out of the cache, and preempts whoever works on them."""
+        for request in [request for request in self.running if not set(pages).isdisjoint(request.pages)]:
+            self.preempt(request)
+        self.cache.forget(pages)
 
     def preempt_at_random(self) -> None:
         """Preempts some request, as if it had been in the way."""

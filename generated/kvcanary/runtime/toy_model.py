@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import layout
-
-# Halves of the cache, as the launch tags name them.
-HALVES: tuple[str, ...] = tuple(dict.fromkeys(tag.half for tag in layout.CanaryLaunchTag))
+from .stages import HALVES
 
 _ODD = 0x2545F4914F6CDD1D
 _EVEN = 0x1F83D9ABFB41BD6A
