@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -60,7 +61,6 @@ def canary_config(engine: Engine, sweep_interval: int) -> CanaryConfig:
         verify_capacity=positions,
         sweep_capacity=positions,
         sweep_interval=sweep_interval,
-        log_limit=0,
     )
 
 
@@ -76,14 +76,15 @@ class AttachedEngine:
 
     Attributes:
         engine (Engine), manager (CanaryManager): the two.
-        replays (int): decode forwards that were replays of a graph.
+        counts (Counter): what the engine has done so far: forwards of each kind, replays of graphs, padded batches,
+            copies on write, shared pages, preemptions.
     """
 
     def __init__(self, engine: Engine, *, sweep_interval: int = 0) -> None:
         self.engine = engine
         self.manager = CanaryManager(groups_of(engine), canary_config(engine, sweep_interval))
         self.manager.walker = self
-        self.replays = 0
+        self.counts: Counter[str] = Counter()
         self._graphs: dict[int, _Graphs | None] = {}
 
     def step(self, before: Hook | None = None, after: Hook | None = None) -> list[ViolationRecord]:
@@ -102,7 +103,16 @@ class AttachedEngine:
             else:
                 self._run(batch, after)
             self.engine.finish(batch)
+            self._count(batch)
         return self.manager.step_end()
+
+    def _count(self, batch: Batch) -> None:
+        holders, size = self.engine.pools.full.holders, self.engine.config.page_size
+        self.counts[batch.kind] += 1
+        self.counts["padded batches"] += len(batch.prefix_lens) > len(batch.work.items)
+        self.counts["copies on write"] += len({target // size for target in batch.copies.targets})
+        self.counts["shared pages"] = max(self.counts["shared pages"], sum(count > 1 for count in holders))
+        self.counts["preemptions"] = self.engine.scheduler.preemptions
 
     def _copy(self, batch: Batch) -> None:
         """Fingerprints go where their slots go."""
@@ -144,7 +154,7 @@ class AttachedEngine:
             after(batch)
         graphs.after.replay()
         self.manager.replayed(DECODE, batch.request_names)
-        self.replays += 1
+        self.counts["replays"] += 1
 
     def _capture(self, batch: Batch) -> _Graphs:
         """Holds a forward and the canary around it. Faults are planted between the two graphs."""

@@ -67,13 +67,13 @@ class SelftestResult:
     Attributes:
         clean_steps (int): steps without faults.
         clean_alarms (list of ViolationRecord): reports in them; none is right.
-        replays (int): decode forwards that were replays of a CUDA graph.
+        counts (dict of str to int): what the engine did in them, as in `AttachedEngine`.
         faults (list of FaultResult): in the order of `FAULTS`.
     """
 
     clean_steps: int = 0
     clean_alarms: list[ViolationRecord] = field(default_factory=list)
-    replays: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
     faults: list[FaultResult] = field(default_factory=list)
 
     @property
@@ -105,7 +105,18 @@ class Selftest:
         self.steps, self.seed, self.per_fault = steps, seed, per_fault
         self._progress = progress
         # Pools in which requests get in each other's way, and a preemption now and then in any case.
-        config = EngineConfig(seed=seed, device=device, full_pages=40, swa_pages=22, preempt_every=17)
+        config = EngineConfig(
+            seed=seed,
+            device=device,
+            full_pages=32,
+            swa_pages=18,
+            bytes_per_token=16,
+            rows=5,
+            max_context=48,
+            chunk=8,
+            decode_sizes=(1, 2, 4),
+            preempt_every=17,
+        )
         self.engine = Engine(config)
         self.attached = AttachedEngine(self.engine, sweep_interval=SWEEP_INTERVAL)
         self._traffic = Traffic(self.engine, seed)
@@ -116,7 +127,6 @@ class Selftest:
         try:
             self._clean(result)
             result.faults = [self._faults(fault) for fault in faults]
-            result.replays = self.attached.replays
         finally:
             self.attached.manager.close()
         return result
@@ -129,7 +139,7 @@ class Selftest:
                 self.attached.manager.mark_warm()
             self._tell("clean", step + 1, self.steps)
         result.clean_alarms += self.attached.manager.flush()
-        result.clean_steps = self.steps
+        result.clean_steps, result.counts = self.steps, dict(self.attached.counts)
 
     def _faults(self, fault: str) -> FaultResult:
         # Not in every forward, so that there are some without in between.
@@ -137,9 +147,7 @@ class Selftest:
         injector, result = FaultInjector(self.engine, plan, sweep_interval=SWEEP_INTERVAL), FaultResult(fault)
         result.injections, result.false_alarms = injector.injections, injector.unexplained
         last = self.engine.step + PATIENCE
-        while self.engine.step < last and (result.injected < self.per_fault or injector.open is not None):
-            if result.injected >= self.per_fault:
-                break
+        while self.engine.step < last and result.injected < self.per_fault:
             self._traffic.feed()
             records = self.attached.step(injector.before, injector.after)
             # What is found has to be told before the next fault, so this waits for the device.

@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 
+import torch
+
+from ..fault_kinds import FAULTS
 from ..records import ViolationRecord
 from ..selftest import FaultResult, Selftest, SelftestResult
 
@@ -19,6 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--steps", type=_count, default=200, help="steps without faults (default: 200)")
     parser.add_argument("--seed", type=int, default=0, help="requests, slots and faults (default: 0)")
+    parser.add_argument("--log", action="store_true", help="log every fault and every violation to stderr")
+    parser.add_argument("--fault", action="append", choices=list(FAULTS), help="this kind alone; may be repeated")
     parser.add_argument("--per-fault", type=_count, default=3, help="faults of each kind (default: 3)")
 
 
@@ -30,6 +36,9 @@ def _count(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 where everything was seen and nothing reported in vain, else 1."""
+    _listen(arguments.log)
+    # The tensors are small: more threads than one are in each other's way.
+    torch.set_num_threads(1)
     bar = ProgressBar()
     test = Selftest(
         device=arguments.device,
@@ -39,17 +48,26 @@ def run(arguments: argparse.Namespace) -> int:
         progress=bar.show,
     )
     try:
-        result = test.run()
+        result = test.run(arguments.fault or list(FAULTS))
     finally:
         bar.clear()
     print(report(result))
     return 0 if result.passed else 1
 
 
+def _listen(log: bool) -> None:
+    """What is planted is reported as violations are: on stderr where it is asked for, else nowhere."""
+    logger = logging.getLogger("kvcanary")
+    if log:
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
+    elif not logger.hasHandlers():
+        logger.addHandler(logging.NullHandler())
+
+
 def report(result: SelftestResult) -> str:
     """The result as a table, and what went wrong below it."""
-    graphs = f", {result.replays} decode forwards in CUDA graphs" if result.replays else ""
-    lines = [f"{result.clean_steps} clean steps: {len(result.clean_alarms)} false alarms{graphs}", ""]
+    done = ", ".join(f"{count} {name}" for name, count in result.counts.items() if count)
+    lines = [f"{result.clean_steps} clean steps ({done}): {len(result.clean_alarms)} false alarms", ""]
     rows = [("fault", "injected", "detected", "latency in steps", "reasons"), *map(_row, result.faults)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for name, *numbers, reasons in rows:
