@@ -69,6 +69,10 @@ FIXES = {
     "KVC-034": "Pass both expected tensors, or enable_write_input_assert=False.",
     "KVC-080": "Convert it, as in int(value) or value.item(), once the data is on the host.",
     "KVC-081": "Pass the line as it was written, from its first word, and read it with the package that wrote it.",
+    "KVC-082": "Pass the journal itself; on_bad_line=… skips such lines and tells of each.",
+    "KVC-083": "Name a file in a folder that exists and may be written to.",
+    "KVC-084": "Print error.describe(); keep a journal and read its page from `python -m kvcanary report`.",
+    "KVC-085": "Raise only where there are records.",
     "KVC-050": "Leave out the endpoints for which is_sweep_tag(endpoint.tag) is true.",
     "KVC-051": "Take the endpoints for which is_sweep_tag(endpoint.tag) is true.",
     "KVC-052": "Make the group with CanaryBufferGroup.allocate, which makes a buffer for each stage and half.",
@@ -82,7 +86,6 @@ FIXES = {
     "KVC-058": (
         "Capture again with both calls of the manager inside the graph, and name the stream that the engine works on."
     ),
-    "KVC-059": "Look at error.records, which tell slot, position, request and stage of each violation.",
     "KVC-060": "Give slots for every pool without a mapping, a table for each, and both lengths of every request.",
     "KVC-061": "Call both around each forward, or use CanaryManager.forward(batch), which cannot miss one.",
     "KVC-090": "Set the field that the message names, or leave it at its default.",

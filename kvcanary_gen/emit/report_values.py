@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from kvcanary_gen.emit.runtime_templates import roles
 from kvcanary_gen.emit.violations import row_values
-from kvcanary_gen.expr.nodes import Call, Const, Node
-from kvcanary_gen.ir import Program
+from kvcanary_gen.expr.nodes import Call, Const, Fold, Node, Var
+from kvcanary_gen.ir import KernelIR, Program
 
 # Fields of a record that do not come from the row as they are.
 _OWN = (
@@ -26,7 +28,7 @@ _OWN = (
 def report_values(program: Program, layout: str | None) -> dict[str, Any]:
     assert layout is not None
     row = row_values(program)
-    roles = {*row["tags"], "slot_idx", "position", row["into"]}
+    role = roles(program.layouts[layout])
     enum = program.enums[row["enum"]]
     family = next(iter(program.tags.values()))
     axes = [name for name in program.axes if "{" + name + "}" in family.name]
@@ -34,14 +36,18 @@ def report_values(program: Program, layout: str | None) -> dict[str, Any]:
     carried = [
         {**field, "row": field["name"], "name": f"row_{field['name']}" if field["name"] in taken else field["name"]}
         for field in row["fields"]
-        if field["name"] not in roles
+        if field["name"] not in {*role.values(), row["into"]}
     ]
     return {
         "row": row,
+        "role": role,
         "row_layout": layout,
         "axes": axes,
+        "tag_family": next(iter(program.tags)),
         "carried": carried,
         "reasons": enum.members,
+        "real_bytes": {name for name in enum.members if _reads_bytes(program, name)},
+        "writing": {name for name in enum.members if _found_by_writing(program, name)},
         "numeric": {field["name"]: _numeric(program, field["row"]) for field in carried if field["unsigned"]},
     }
 
@@ -56,6 +62,35 @@ def _numeric(program: Program, field: str) -> list[str]:
                 name = str(reason.bit.name).rpartition(".")[2]
                 found.setdefault(name, []).append(_is_number(value))
     return [name for name, kinds in found.items() if all(kinds)]
+
+
+def _checks(program: Program, reason: str) -> Iterator[tuple[KernelIR, Node]]:
+    """Kernels that find a reason, with what makes it one."""
+    for kernel in program.kernels.values():
+        for check in kernel.report.checks if kernel.report is not None else ():
+            for found in check.reasons:
+                if str(found.bit.name).rpartition(".")[2] == reason:
+                    yield kernel, found.fails
+
+
+def _reads_bytes(program: Program, reason: str) -> bool:
+    """Whether a reason depends on the bytes of the real KV cache."""
+    return any(_folds(node, dict(kernel.lets)) for kernel, node in _checks(program, reason))
+
+
+def _folds(node: Node, lets: dict[str, Node]) -> bool:
+    """Whether an expression or a value that it names is a fold over bytes."""
+    return any(
+        isinstance(part, Fold) or (isinstance(part, Var) and part.name in lets and _folds(lets[part.name], lets))
+        for part in node.walk()
+    )
+
+
+def _found_by_writing(program: Program, reason: str) -> bool:
+    """Whether only operations that store something find a reason."""
+    kernels = {kernel.name for kernel, _ in _checks(program, reason)}
+    finders = [o for o in program.operations.values() if any(call.kernel.name in kernels for call in o.calls)]
+    return bool(finders) and all(any(call.kernel.stores for call in o.calls) for o in finders)
 
 
 def _is_number(node: Node | None) -> bool:

@@ -6,9 +6,10 @@ import ast
 import string
 from typing import Any
 
-from kvcanary_gen.emit.frames import environment
+from kvcanary_gen.emit.frames import environment, render
 from kvcanary_gen.emit.host import ValidatorEmitter, python_string
 from kvcanary_gen.emit.imports import import_line
+from kvcanary_gen.emit.literals import call_text, strings_text
 from kvcanary_gen.emit.report_values import report_values
 from kvcanary_gen.emit.runtime_templates import FOLDER, SUFFIX, has_runtime, templates
 from kvcanary_gen.emit.settings import settings
@@ -26,9 +27,18 @@ def emit_runtime(program: Program) -> dict[str, str]:
     for name in templates():
         text = environment().get_template(name).render(**values).rstrip("\n") + "\n"
         files[name.removesuffix(SUFFIX)] = text
-    init = f"{FOLDER}__init__.py"
-    files[init] = _init(files)
+    files[f"{FOLDER}__init__.py"] = _init(files)
+    files["__main__.py"] = render(
+        "main.py.j2", package=program.header.package, commands=_commands(files), strings_text=strings_text
+    )
     return dict(sorted(files.items()))
+
+
+def _commands(files: dict[str, str]) -> list[str]:
+    """Names of the subcommands: modules of the folder `commands`."""
+    folder = f"{FOLDER}commands/"
+    names = [path.removeprefix(folder).removesuffix(".py") for path in files if path.startswith(folder)]
+    return sorted(name for name in names if name != "__init__")
 
 
 def public_names(text: str) -> list[str]:
@@ -73,6 +83,8 @@ def _values(program: Program) -> dict[str, Any]:
         "program": program,
         "package": program.header.package,
         "python_string": python_string,
+        "call_text": call_text,
+        "strings_text": strings_text,
         "message": message,
         "settings": settings(tuple(program.enums["RealKvHashMode"].members)),
         "raises": raises,

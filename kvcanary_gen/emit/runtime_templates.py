@@ -9,18 +9,24 @@ from typing import Any
 
 from kvcanary_gen.emit.frames import environment
 from kvcanary_gen.ir import KernelIR
+from kvcanary_gen.schema.data import Layout
 
 FOLDER = "runtime/"
 SUFFIX = ".j2"
-# Fields of a violation row that the runtime reads by name; the others are carried through as they are.
-ROLES = ("kernel_kind", "slot_idx", "position")
+# What the runtime must find in a violation row; other fields are carried through as they are.
+ROLES = {"tag", "slot", "position"}
 # Axes of a launch tag, and operations, that the runtime knows by name.
 AXES = ("stage", "half", "group")
 OPERATIONS = ("canary_plan", "canary_verify", "canary_write")
 
 
+def roles(layout: Layout) -> dict[str, str]:
+    """Role to the field that has it."""
+    return {field.role: name for name, field in layout.fields.items() if field.role is not None}
+
+
 def has_runtime(
-    kernels: Iterable[KernelIR], layouts: Mapping[str, Any], tags: Mapping[str, Any], operations: Mapping[str, Any]
+    kernels: Iterable[KernelIR], layouts: Mapping[str, Layout], tags: Mapping[str, Any], operations: Mapping[str, Any]
 ) -> bool:
     """Whether kernels report rows that say which launch, slot and position they are about, and launches have stages."""
     if not tags or any("{" + axis + "}" not in next(iter(tags.values())).name for axis in AXES):
@@ -29,7 +35,7 @@ def has_runtime(
         return False
     rows = [k.tensors[k.report.ring].record for k in kernels if k.report is not None]
     name = rows[0] if rows else None
-    return name is not None and name in layouts and set(ROLES) <= set(layouts[name].fields)
+    return name is not None and name in layouts and set(roles(layouts[name])) == ROLES
 
 
 @lru_cache(maxsize=1)

@@ -34,15 +34,16 @@ def row_values(program: Program) -> dict[str, Any]:
     into = next(field for field, value in check.row if value is None)
     bit = check.reasons[0].bit.name
     assert bit is not None
-    tags = {"kernel_kind": next(iter(program.tags))} if program.tags and "kernel_kind" in layout.fields else {}
+    tag = next((name for name, field in layout.fields.items() if field.role == "tag"), None)
     return {
         "class_name": ROW,
         "doc": layout.doc,
         "fields": [
-            {"name": field, "doc": info.doc, "unsigned": info.type == "uint64"} for field, info in layout.fields.items()
+            {"name": field, "doc": info.doc, "unsigned": info.type == "uint64", "unknown": info.unknown}
+            for field, info in layout.fields.items()
         ],
         "enum": bit.partition(".")[0],
         "into": into,
-        "tags": tags,
+        "tags": {tag: next(iter(program.tags))} if program.tags and tag is not None else {},
         "length": len(layout.fields),
     }

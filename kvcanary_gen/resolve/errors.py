@@ -19,6 +19,7 @@ def resolve_errors(context: Context, kernels: dict[str, KernelIR]) -> tuple[Erro
         message = _message(context, id_, fault)
         if message is not None:
             found.append(ErrorIR(id_, fault.raises, fault.raised_by, message, fault.meaning, fault.cause, fault.fix))
+    _check_roles(context)
     whole = not context.failed("errors", declared) and not context.failed("layouts", document.section("layouts"))
     if whole and has_runtime(kernels.values(), *map(document.section, ("layouts", "tags", "operations"))):
         missing = [id_ for id_ in error_ids() if id_ not in declared]
@@ -27,6 +28,16 @@ def resolve_errors(context: Context, kernels: dict[str, KernelIR]) -> tuple[Erro
                 document.section_mark("errors"), "KVG-043", f"the runtime raises {', '.join(missing)}; declare them"
             )
     return tuple(found)
+
+
+def _check_roles(context: Context) -> None:
+    """One field of a layout for each role."""
+    for name, layout in context.document.section("layouts").items():
+        first: dict[str, str] = {}
+        for field, info in layout.fields.items():
+            if info.role is not None and first.setdefault(info.role, field) != field:
+                mark = context.document.mark("layouts", name, "fields", field, "role")
+                context.out.add(mark, "KVG-014", f"'{first[info.role]}' of {name} is its {info.role} already")
 
 
 def _message(context: Context, id_: str, fault: RuntimeFault) -> tuple[MessagePart, ...] | None:

@@ -22,6 +22,10 @@ class LayoutField(SpecModel):
 
     type: Literal["int64", "uint64"] = "int64"
     doc: Doc
+    role: Literal["tag", "slot", "position"] | None = Field(
+        default=None, description="What the runtime takes the field of a violation row for; it has one of each."
+    )
+    unknown: StrictInt | None = Field(default=None, description="A value that says that nothing is known.")
 
 
 class Layout(SpecModel):

@@ -38,9 +38,10 @@ def meanings_agree(built: Built, name: str, given: list[Case], monkeypatch: pyte
 
 
 def test_a_check_is_added(workshop: Workshop, inspect: Inspect, monkeypatch: pytest.MonkeyPatch) -> None:
-    workshop.add_after(
-        "WRITE_SLOT_COLLISION: {value: 8, doc: Two entries of one launch wrote one slot.}",
-        "VERIFY_TOKEN_UNKNOWN: {value: 9, doc: The stored token is no token of the model.}",
+    workshop.replace(
+        "      WRITE_SLOT_COLLISION:\n        value: 8\n",
+        "      VERIFY_TOKEN_UNKNOWN: {value: 9, doc: The stored token is no token of the model.}\n"
+        "      WRITE_SLOT_COLLISION:\n        value: 8\n",
     )
     workshop.add_after(
         "VERIFY_POSITION_MISMATCH: {fails: stored.position != expected_position}",

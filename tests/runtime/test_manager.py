@@ -122,8 +122,8 @@ def test_raise_carries_the_records() -> None:
     with pytest.raises(CanaryViolationError) as caught:
         scene.step({1: 1})
     error = caught.value
-    assert (error.id, error.lost, [record.slot for record in error.records]) == ("KVC-059", 0, [2])
-    assert "1 violations up to step 2" in str(error) and "slot=2" in str(error)
+    assert (error.id, [record.slot for record in error.records]) == ("KVC-084", [2])
+    assert "slot 2 of pool 'FULL'" in str(error)
     again = pickle.loads(pickle.dumps(error))
     assert again.records == error.records and str(again) == str(error)
     # The manager goes on; the flipped byte is still there.
@@ -193,8 +193,8 @@ def test_closed_twice(caplog: pytest.LogCaptureFixture) -> None:
     scene.step({1: 3})
     scene.manager.close()
     scene.manager.close()
-    summaries = [r.getMessage() for r in caplog.records if "violations in" in r.getMessage()]
-    assert summaries == ["kv-canary: 0 violations in 1 steps"]
+    summaries = [record.getMessage() for record in caplog.records]
+    assert summaries == ["kv-canary: closed after 1 steps\nkv-canary: no violations"]
     step = scene.world.add({1: 1})
     for call in (
         lambda: scene.manager.before_forward(batch_of(scene.world, step)),
@@ -218,7 +218,8 @@ def test_nothing_is_lost_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     scene.manager.close()
     messages = [record.getMessage() for record in caplog.records]
     assert any("slot=2" in message for message in messages)
-    assert "1 x pool FULL, TAIL_K_FULL: VERIFY_REAL_KV_HASH_MISMATCH" in messages[-1]
+    assert "kv-canary: 1 violation in step 1" in messages[-1]
+    assert "VERIFY_REAL_KV_HASH_MISMATCH ×1" in messages[-1]
 
 
 def spoilt_within(error: Exception | None) -> None:
@@ -298,9 +299,9 @@ def test_a_ring_that_overflows(mode: str, caplog: pytest.LogCaptureFixture) -> N
     for slot in range(1, 9):
         scene.flip(slot)
     if mode == "raise":
-        with pytest.raises(CanaryViolationError, match="8 violations up to step 2") as caught:
+        with pytest.raises(CanaryViolationError, match="and 2 more") as caught:
             scene.step({1: 1})
-        assert (len(caught.value.records), caught.value.lost) == (3, 5)
+        assert len(caught.value.records) == 3
     else:
         assert len(scene.step({1: 1})) == 3
     assert any("5 violations up to step 2 did not fit the ring of 3 rows" in r.getMessage() for r in caplog.records)
@@ -382,3 +383,40 @@ def test_pools_refused() -> None:
             CanaryManager(groups, CanaryConfig())
     with pytest.raises(kvcanary.CanaryTypeError, match=r"groups\[0\] must be a CanaryBufferGroup, got str"):
         CanaryManager(["FULL"], CanaryConfig())  # type: ignore[list-item]
+
+
+# --- health -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_that_stood_still(scene: Scene) -> None:
+    """The engine replays a graph that was captured without the canary."""
+    scene.step({1: 3})
+    scene.manager.replayed()
+    scene.manager.replayed("target", ["request-1"])
+    with pytest.raises(CanaryRuntimeError) as caught:
+        scene.manager.step_end()
+    assert caught.value.id == "KVC-058"
+    text = "stage HEAD of pool FULL stood still: HEAD_K_FULL was launched 0 times in 2 forwards target up to step 2"
+    assert text in str(caught.value)
+    assert scene.step({1: 1}) == []
+
+
+def test_a_single_stage_that_stood_still(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named by the endpoint whose counter did not move, the others go on."""
+    scene.step({1: 3})
+    launch = kvcanary.CanaryEndpoint.launch_per_forward
+
+    def but_one(self: kvcanary.CanaryEndpoint, **given: Any) -> None:
+        if self.tag.name != "TAIL_V_FULL":
+            launch(self, **given)
+
+    monkeypatch.setattr(kvcanary.CanaryEndpoint, "launch_per_forward", but_one)
+    with pytest.raises(CanaryRuntimeError, match="stage TAIL of pool FULL stood still: TAIL_V_FULL"):
+        scene.step({1: 1})
+
+
+def test_a_forward_given_up_is_not_missed(scene: Scene) -> None:
+    scene.step({1: 3})
+    scene.manager.before_forward(batch_of(scene.world, scene.world.add({1: 1})))
+    scene.manager.give_up()
+    assert scene.manager.step_end() == []

@@ -5,21 +5,26 @@ from __future__ import annotations
 
 from .batch import CanaryBatch
 from .config import CanaryConfig
+from .describe import describe, headline
 from .endpoints import CanaryEndpoint, build_endpoints_from_group, launch_endpoints_per_forward, launch_endpoints_sweep
+from .failure import CanaryViolationError
 from .fault_kinds import FAULTS
 from .faults import FaultInjector, FaultPlan, Injection
 from .groups import CanaryBufferGroup
+from .journal import BadLine, Journal, read_journal
 from .lines import format_line, parse_violation
 from .manager import CanaryManager
+from .meanings import REASONS, Reason
 from .records import FIELDS, Field, ViolationRecord
-from .reporting import CanaryViolationError
 from .selftest import Selftest, SelftestResult
 from .stages import HALVES, POOL_KINDS, STAGES, Stage, launch_tag
 from .state import CanaryDeviceState, ExpectedInputs, PlanInput, ViolationLog
+from .summary import Summary, Tally
 from .sweep import CacheWalk, CacheWalker, plan_sweep
 from .transfers import ExportedSlots
 
 __all__ = [
+    "BadLine",
     "CacheWalk",
     "CacheWalker",
     "CanaryBatch",
@@ -38,19 +43,27 @@ __all__ = [
     "Field",
     "HALVES",
     "Injection",
+    "Journal",
     "POOL_KINDS",
     "PlanInput",
+    "REASONS",
+    "Reason",
     "STAGES",
     "Selftest",
     "SelftestResult",
     "Stage",
+    "Summary",
+    "Tally",
     "ViolationLog",
     "ViolationRecord",
     "build_endpoints_from_group",
+    "describe",
     "format_line",
+    "headline",
     "launch_endpoints_per_forward",
     "launch_endpoints_sweep",
     "launch_tag",
     "parse_violation",
     "plan_sweep",
+    "read_journal",
 ]

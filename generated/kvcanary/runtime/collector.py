@@ -123,8 +123,8 @@ class Collector:
         """Totals as of the last findings that arrived."""
         found = {
             "step": self._step,
-            "violations": self.reporter.violations,
-            "lost": self.reporter.lost,
+            "violations": self.reporter.summary.count,
+            "lost": self.reporter.summary.dropped,
             "plans": sum(reading.plans for reading in self._readings),
             "skipped_plans": self.skipped_plans,
         }

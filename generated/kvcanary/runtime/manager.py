@@ -25,7 +25,6 @@ from .. import errors
 from .forward_calls import ForwardCalls
 from .memory import storage_bytes
 from .records import ViolationRecord
-from .reporting import logger
 from .slot_calls import SlotCalls
 from .sweep import CacheWalk, CacheWalker, check_sweeps
 
@@ -56,7 +55,7 @@ class CanaryManager(ForwardCalls, SlotCalls):
         On a GPU that is what was found up to the step before, if it has arrived: nothing waits. On a CPU it is all.
 
         Raises:
-            CanaryViolationError: KVC-059 in mode raise.
+            CanaryViolationError: KVC-084 in mode raise.
             CanaryRuntimeError: KVC-058 where a stage stood still.
         """
         with self._entered("step_end") as active:
@@ -111,7 +110,7 @@ class CanaryManager(ForwardCalls, SlotCalls):
         """Waits for the device, reports what is left, and logs a summary; closing again does nothing.
 
         Raises:
-            CanaryViolationError: KVC-059 in mode raise, where violations are left.
+            CanaryViolationError: KVC-084 in mode raise, where violations are left.
         """
         if not self._guard.close():
             return
@@ -123,7 +122,7 @@ class CanaryManager(ForwardCalls, SlotCalls):
             try:
                 self._handed_out(found)
             finally:
-                logger.info("%s", self._collector.reporter.summary(self.step))
+                self._collector.reporter.close(self.step)
 
     def __del__(self) -> None:
         # Half-made ones have no guard yet.

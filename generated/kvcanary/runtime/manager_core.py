@@ -15,6 +15,7 @@ from ..structs import VerifyPlan
 from .collector import Collector, Found
 from .config import CanaryConfig
 from .exclusions import SlotExclusions
+from .failure import CanaryViolationError
 from .forward_state import Begun, ForwardState, first_pool
 from .groups import CanaryBufferGroup
 from .guard import Guard
@@ -130,10 +131,9 @@ class ManagerCore:
         records = [record for part in found for record in part.records]
         lost = sum(part.lost for part in found)
         self._collector.reporter.report(records, lost, self.step)
-        if self.config.mode == "raise":
-            error = self._collector.reporter.error(records, lost, self.step)
-            if error is not None:
-                raise error
+        # Where rows were lost, as many as a ring holds were not.
+        if self.config.mode == "raise" and records:
+            raise CanaryViolationError(records)
         for part in found:
             if part.stood_still is not None:
                 raise part.stood_still

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from .. import errors, layout
 from ..violations import Violation
@@ -57,8 +58,10 @@ class ViolationRecord:
     expected_aux: int
 
     def __post_init__(self) -> None:
-        for field in FIELDS:
-            _check(field, getattr(self, field.name))
+        for place, (name, good, optional) in enumerate(_CHECKS):
+            value = getattr(self, name)
+            if not (good(value) or (optional and value is None)):
+                _refuse(FIELDS[place], value)
 
     @classmethod
     def from_row(
@@ -126,28 +129,40 @@ FIELDS = (
     Field("stored_chain_hash", "hash", False, "Link in the slot."),
     Field("expected_aux", "hash", False, "Link that should be there in verify; expected position in write."),
 )
-_WANT = {
-    "int": "an int of 64 bits",
-    "float": "a finite float",
-    "text": "a str",
-    "reasons": "a tuple of names without commas",
-    "hash": "an int from 0 to 2**64 - 1",
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
+
+
+def _is_float(value: object) -> bool:
+    return type(value) is float and math.isfinite(value)
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
+
+
+def _is_hash(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def _is_reasons(value: object) -> bool:
+    return type(value) is tuple and all(type(name) is str and name and "," not in name for name in value)
+
+
+# Whether a value is of a kind, and what it must be. Types must match exactly: what passes for an int, such as a bool or
+# a NumPy number, would be written as something else.
+_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "int": (_is_int, "an int of 64 bits"),
+    "float": (_is_float, "a finite float"),
+    "text": (_is_text, "a str"),
+    "reasons": (_is_reasons, "a tuple of names without commas"),
+    "hash": (_is_hash, "an int from 0 to 2**64 - 1"),
 }
+_CHECKS = tuple((field.name, _KINDS[field.kind][0], field.optional) for field in FIELDS)
 
 
-def _check(field: Field, value: object) -> None:
-    if value is None and field.optional:
-        return
-    if field.kind == "int":
-        good = type(value) is int and -(1 << 63) <= value < 1 << 63
-    elif field.kind == "float":
-        good = type(value) is float and math.isfinite(value)
-    elif field.kind == "text":
-        good = type(value) is str
-    elif field.kind == "hash":
-        good = type(value) is int and 0 <= value < 1 << 64
-    else:
-        good = isinstance(value, tuple) and all(type(v) is str and v and "," not in v for v in value)
-    if not good:
-        name, want, have = field.name, _WANT[field.kind], f"{value!r:.80} ({type(value).__name__})"
-        raise errors.CanaryValueError("KVC-080", f"kv-canary: ViolationRecord.{name} must be {want}, got {have}")
+def _refuse(field: Field, value: object) -> NoReturn:
+    name, want, have = field.name, _KINDS[field.kind][1], f"{value!r:.80} ({type(value).__name__})"
+    raise errors.CanaryValueError("KVC-080", f"kv-canary: ViolationRecord.{name} must be {want}, got {have}")

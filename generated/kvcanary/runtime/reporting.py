@@ -3,38 +3,16 @@
 
 from __future__ import annotations
 
-import collections
-import dataclasses
-import json
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 
-from .. import errors
 from .config import CanaryConfig
+from .journal import Journal
 from .lines import format_line
 from .records import ViolationRecord
-
-__all__ = ["CanaryViolationError"]
+from .summary import Summary
 
 logger = logging.getLogger("kvcanary")
-
-
-class CanaryViolationError(errors.CanaryRuntimeError):
-    """Violations, in mode raise.
-
-    Attributes:
-        records: What was found, in the order of the rows.
-        lost: How many more did not fit their rings.
-    """
-
-    def __init__(self, id: str, message: str, records: Sequence[ViolationRecord] = (), lost: int = 0) -> None:
-        super().__init__(id, message)
-        self.records = tuple(records)
-        self.lost = lost
-
-    def __reduce__(self) -> tuple[type[CanaryViolationError], tuple[str, str, tuple[ViolationRecord, ...], int]]:  # type: ignore[override]
-        return type(self), (self.id, str(self), self.records, self.lost)
 
 
 class Reporter:
@@ -42,17 +20,15 @@ class Reporter:
 
     def __init__(self, config: CanaryConfig) -> None:
         self._config = config
+        self._journal = None if config.journal is None else Journal(config.journal)
         self._warned: dict[str, int] = {}
-        self.by_kind: collections.Counter[tuple[str, str, str]] = collections.Counter()
-        self.violations = 0
-        self.lost = 0
+        self.summary = Summary()
 
     def report(self, records: Sequence[ViolationRecord], lost: int, step: int) -> None:
         """Logs and journals; counts what is not logged one by one."""
-        self.violations += len(records)
-        self.lost += lost
         for record in records:
-            self.by_kind[record.pool, record.kind, "+".join(record.reasons)] += 1
+            self.summary.add(record)
+        self.summary.note_dropped(lost)
         limit = self._config.log_limit
         for record in records[:limit]:
             logger.error("%s", format_line(record))
@@ -66,23 +42,16 @@ class Reporter:
                 step,
                 self._config.ring_capacity,
             )
-        if self._config.journal is not None and records:
-            self._append(Path(self._config.journal), records)
+        if self._journal is not None and records:
+            self._append(self._journal, records)
 
     @staticmethod
-    def _append(path: Path, records: Sequence[ViolationRecord]) -> None:
-        with path.open("a", encoding="utf-8") as stream:
-            for record in records:
-                stream.write(json.dumps(dataclasses.asdict(record)) + "\n")
-
-    def error(self, records: Sequence[ViolationRecord], lost: int, step: int) -> CanaryViolationError | None:
-        """What mode raise raises; None where there is nothing."""
-        if not records and not lost:
-            return None
-        count = len(records) + lost
-        first = format_line(records[0]) if records else "not known, as no row fitted the ring"
-        text = f"kv-canary: {count} violations up to step {step}, the first: {first}"
-        return CanaryViolationError("KVC-059", text, records, lost)
+    def _append(journal: Journal, records: Sequence[ViolationRecord]) -> None:
+        try:
+            journal.append(*records)
+        except OSError as error:
+            # A full disk must not stop an engine; the log has the lines.
+            logger.error("kv-canary: cannot write to %s: %s", journal.path, error)
 
     def warn(self, key: str, step: int, text: str, *values: object) -> None:
         """Warns, unless the same was said in the last steps."""
@@ -90,11 +59,8 @@ class Reporter:
             self._warned[key] = step
             logger.warning(text, *values)
 
-    def summary(self, steps: int) -> str:
-        """What there was, in a few lines."""
-        lines = [f"kv-canary: {self.violations} violations in {steps} steps"]
-        if self.lost:
-            lines[0] += f", and {self.lost} that did not fit a ring"
-        for (pool, kind, reasons), count in self.by_kind.most_common():
-            lines.append(f"  {count} x pool {pool}, {kind}: {reasons}")
-        return "\n".join(lines)
+    def close(self, steps: int) -> None:
+        """Logs the summary."""
+        if self._journal is not None:
+            self._journal.close()
+        logger.info("kv-canary: closed after %d steps\n%s", steps, self.summary)

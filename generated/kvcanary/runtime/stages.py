@@ -22,15 +22,13 @@ class Stage(NamedTuple):
     buffer: str
     # Whether real KV bytes go into its fingerprints.
     real_kv: bool
+    doc: str
 
 
 STAGES = (
-    # Before the model's forward.
-    Stage("HEAD", "before", ("verify", "write"), "HEAD", False),
-    # After the model's forward.
-    Stage("TAIL", "after", ("verify", "write"), "TAIL", True),
-    # From time to time, over all that the prefix cache holds.
-    Stage("SWEEP", "periodic", ("verify",), "TAIL", True),
+    Stage("HEAD", "before", ("verify", "write"), "HEAD", False, "Before the model's forward."),
+    Stage("TAIL", "after", ("verify", "write"), "TAIL", True, "After the model's forward."),
+    Stage("SWEEP", "periodic", ("verify",), "TAIL", True, "From time to time, over all that the prefix cache holds."),
 )
 HALVES = ("K", "V")
 POOL_KINDS = ("FULL", "SWA")
