@@ -180,6 +180,8 @@ def test_drafts_hold_as_far_as_they_were_guessed(fed: list[int], said: list[int]
         {"chunk": 1},
         {"rows": 1},
         {"drafts": -1},
+        {"device": "cudo"},
+        {"device": "cuda:99"},
     ],
 )
 def test_sizes_that_cannot_work_are_refused_by_name(field: dict[str, Any]) -> None:

@@ -8,15 +8,12 @@ from .config import CanaryConfig
 from .describe import describe, headline
 from .endpoints import CanaryEndpoint, build_endpoints_from_group, launch_endpoints_per_forward, launch_endpoints_sweep
 from .failure import CanaryViolationError
-from .fault_kinds import FAULTS
-from .faults import FaultInjector, FaultPlan, Injection
 from .groups import CanaryBufferGroup
 from .journal import BadLine, Journal, read_journal
 from .lines import format_line, parse_violation
 from .manager import CanaryManager
 from .meanings import REASONS, Reason
 from .records import FIELDS, Field, ViolationRecord
-from .selftest import Selftest, SelftestResult
 from .stages import HALVES, POOL_KINDS, STAGES, Stage, launch_tag
 from .state import CanaryDeviceState, ExpectedInputs, PlanInput, ViolationLog
 from .summary import Summary, Tally
@@ -36,21 +33,15 @@ __all__ = [
     "CanaryViolationError",
     "ExpectedInputs",
     "ExportedSlots",
-    "FAULTS",
     "FIELDS",
-    "FaultInjector",
-    "FaultPlan",
     "Field",
     "HALVES",
-    "Injection",
     "Journal",
     "POOL_KINDS",
     "PlanInput",
     "REASONS",
     "Reason",
     "STAGES",
-    "Selftest",
-    "SelftestResult",
     "Stage",
     "Summary",
     "Tally",

@@ -17,8 +17,6 @@ from .requests import Batch, Item
 from .scheduler import DECODE
 from .stages import HALVES, STAGES, Stage
 
-__all__ = ["FAULTS"]
-
 AROUND = ("before", "after")
 
 

@@ -19,8 +19,6 @@ from .fault_reports import Expected, Planted
 from .records import ViolationRecord
 from .requests import Batch
 
-__all__ = ["FaultInjector", "FaultPlan", "Injection"]
-
 logger = logging.getLogger("kvcanary")
 
 

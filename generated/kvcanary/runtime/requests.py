@@ -17,7 +17,7 @@ class EngineConfig:
 
     Attributes:
         seed (int): order in which slots are handed out, and which requests are preempted.
-        device (str): where tensors lie.
+        device (str): where tensors lie, such as cpu or cuda:1.
         page_size (int): slots in a page of either pool.
         full_pages, swa_pages (int): pages of the pools, page 0 among them; no pool for the window if 0.
         window (int): positions that sliding-window layers see.
@@ -54,6 +54,7 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for name, least in (("page_size", 1), ("full_layers", 1), ("rows", 2), ("chunk", 2), ("drafts", 0)):
             self._require(getattr(self, name) >= least, name, f"be at least {least}")
+        self._require(_is_there(self.device), "device", "be cpu, or a CUDA device that torch sees")
         whole = self.bytes_per_token > 0 and self.bytes_per_token % 16 == 0
         self._require(whole, "bytes_per_token", "be a positive multiple of 16")
         self._require((self.swa_pages > 0) == (self.swa_layers > 0), "swa_pages", "be positive with swa_layers, else 0")
@@ -72,6 +73,15 @@ class EngineConfig:
         have = getattr(self, name)
         if not holds:
             raise errors.CanaryValueError("KVC-090", f"kv-canary: EngineConfig {name} must {rule}, got {have}")
+
+
+def _is_there(device: str) -> bool:
+    try:
+        wanted = torch.device(device)
+    except RuntimeError:
+        return False
+    count = torch.cuda.device_count() if wanted.type == "cuda" else 0
+    return wanted.type == "cpu" or (wanted.type == "cuda" and (wanted.index or 0) < count)
 
 
 @dataclass(eq=False)

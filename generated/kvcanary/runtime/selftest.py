@@ -18,8 +18,6 @@ from .records import ViolationRecord
 from .requests import EngineConfig
 from .traffic import Traffic
 
-__all__ = ["Selftest", "SelftestResult"]
-
 SWEEP_INTERVAL = 5
 # Steps after which a fault that found no occasion, or was undone each time, counts as not tested.
 PATIENCE = 60

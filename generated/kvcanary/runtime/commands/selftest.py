@@ -13,19 +13,19 @@ from ..fault_kinds import FAULTS
 from ..records import ViolationRecord
 from ..selftest import FaultResult, Selftest, SelftestResult
 
-SUMMARY = "Runs a miniature engine without faults and with every kind of fault, and says what the canary saw."
+SUMMARY = "run a miniature engine without faults and with every kind of fault, and say what the canary saw"
 
 _BAR = 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    parser.add_argument("--steps", type=_count, default=200, help="steps without faults (default: 200)")
-    parser.add_argument("--seed", type=int, default=0, help="requests, slots and faults (default: 0)")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
+    parser.add_argument("--steps", type=_count, default=200, help="steps without faults (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="requests, slots and faults (%(default)s)")
     parser.add_argument("--log", action="store_true", help="log every fault and every violation to stderr")
     parser.add_argument("--fault", action="append", choices=list(FAULTS), help="this kind alone; may be repeated")
-    parser.add_argument("--per-fault", type=_count, default=3, help="faults of each kind (default: 3)")
+    parser.add_argument("--per-fault", type=_count, default=3, help="faults of each kind (%(default)s)")
 
 
 def _count(text: str) -> int:
