@@ -22,12 +22,6 @@ from kvcanary.runtime.selftest import Selftest, SelftestResult
 from kvcanary.runtime.traffic import Traffic
 
 
-@pytest.fixture(autouse=True)
-def _reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter of Triton says the same, but too slowly for so many steps."""
-    monkeypatch.setenv("KVCANARY_BACKEND", "reference")
-
-
 def arguments(*given: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
