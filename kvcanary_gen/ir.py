@@ -176,6 +176,16 @@ class RecurrenceDomain:
     when: Node | None
 
 
+@dataclass(frozen=True)
+class ChainDomain(RecurrenceDomain):
+    """The part of a recurrence that is serial: the walk along each segment, which saves the states."""
+
+
+@dataclass(frozen=True)
+class EntriesDomain(RecurrenceDomain):
+    """The part of a recurrence that is parallel: its entries, their states known."""
+
+
 Domain = FlatDomain | SegmentDomain | ScanDomain | RecurrenceDomain
 
 
@@ -217,6 +227,9 @@ class ReportIR:
     ring: str
     next: str
     checks: tuple[CheckIR, ...]
+    # Of each segment before anything is stored, and of each point once all is.
+    before: tuple[CheckIR, ...] = ()
+    after: tuple[CheckIR, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -227,6 +240,8 @@ class FoldIR:
     params: tuple[tuple[str, Type], ...]
     sources: str
     struct: str
+    # The class that holds any number of sources on the device, if there is one.
+    table: str
     at_most: int
     bytes_field: str
     numbers: tuple[str, ...]
@@ -280,6 +295,10 @@ class KernelIR:
     report: ReportIR | None = None
     advances: Node | None = None
     state: tuple[StateIR, ...] = ()
+    # Scratch of a recurrence: the state before each index, and behind them that before each segment.
+    saved: str = ""
+    segment_lets: tuple[tuple[str, Node], ...] = ()
+    after_lets: tuple[tuple[str, Node], ...] = ()
 
     @property
     def tensors(self) -> dict[str, TensorArg]:
@@ -328,6 +347,7 @@ class StructIR:
     fields: tuple[StructFieldIR, ...]
     values: tuple[StructValueIR, ...] = ()
     order: tuple[str, ...] = ()
+    table: str = ""
 
 
 @dataclass(frozen=True)

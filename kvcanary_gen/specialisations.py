@@ -10,19 +10,28 @@ import importlib
 import importlib.util
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
 from kvcanary_gen.aot import Specialisation
-from kvcanary_gen.emit.names import count_name, ragged_name, source_arguments, static_name
-from kvcanary_gen.emit.ops import SCAN_BLOCK
+from kvcanary_gen.emit.launch import SCAN_BLOCK
+from kvcanary_gen.emit.names import (
+    alignment_name,
+    count_name,
+    cut_name,
+    is_pointer,
+    source_arguments,
+    static_name,
+    table_name,
+    tile_name,
+)
 from kvcanary_gen.emit.package import all_tensors
 from kvcanary_gen.emit.triton_expr import flag_name, pointer_name
 from kvcanary_gen.emit.triton_fold import TILE
 from kvcanary_gen.emit.triton_function import function_sizes
-from kvcanary_gen.emit.triton_kernel import KernelEmitter, TritonKernel
-from kvcanary_gen.ir import KernelIR, Program, SegmentDomain
+from kvcanary_gen.emit.triton_kernel import TritonKernel, emit_kernels, searches
+from kvcanary_gen.ir import FoldIR, KernelIR, Program
 from kvcanary_gen.oracle.evaluate import evaluate
 
 Loader = Callable[[str], ModuleType]
@@ -42,11 +51,11 @@ def specialisations(program: Program, load: Loader) -> list[Specialisation]:
     sizes = function_sizes(program, all_tensors(program))
     found: list[Specialisation] = []
     for kernel in program.kernels.values():
-        emitted = KernelEmitter(program, kernel, sizes).emit()
-        function = getattr(load(f"ops.{kernel.name}"), emitted.name)
-        for given in _choices(emitted.flags, few=bool(emitted.statics or emitted.folds)):
-            for statics in _statics(program, kernel, emitted, bool(given) or not emitted.flags):
-                found.append(_specialisation(kernel, emitted, function, given, statics))
+        for emitted in emit_kernels(program, kernel, sizes):
+            function = getattr(load(f"ops.{kernel.name}"), emitted.name)
+            for given in _choices(emitted.flags, few=bool(emitted.statics or emitted.folds)):
+                for statics in _statics(program, kernel, emitted, bool(given) or not emitted.flags):
+                    found.append(_specialisation(emitted.kernel, emitted, function, given, statics))
     return found
 
 
@@ -87,18 +96,34 @@ def _source_forms(emitted: TritonKernel, statics: dict[str, int]) -> Iterator[di
         yield {}
         return
     fold = emitted.folds[0]
-    most = fold.at_most
-    forms = [(1, 2, False), (1, TILE, False), (most, TILE, False), (most, TILE, True)]
-    if evaluate(fold.length, {**dict.fromkeys(fold.numbers, LONG), **statics}) <= 16:
-        forms = [(1, 2, False), (most, 2, False), (most, 2, True)]
+    most, tables = fold.at_most, bool(fold.table)
+    short = evaluate(fold.length, {**dict.fromkeys(fold.numbers, LONG), **statics}) <= 16
+    tile = 2 if short else TILE
+    # Number of sources, 0 for a table; words of a tile; alignment; how tiles end.
+    forms = [(1, tile, 16, 0), (most, tile, 16, 0), (most, tile, 16, 2)]
+    forms += [(0, tile, 16, 0), (0, tile, 8, 1), (0, tile, 4, 2), (0, tile, 1, 2)] if tables else [(1, tile, 1, 2)]
+    forms += [] if short else [(most, 4, 16, 0)]
     if fold.when is not None and not evaluate(fold.when, statics):
-        forms = [(0, 2, False)]
-    for count, tile, ragged in forms:
-        missing: dict[str, int | bool | None] = {
-            f"{fold.sources}_ptr_{place}": None for place in range(count, fold.at_most)
-        }
-        names = {count_name(fold.sources): count, ragged_name(fold.sources): ragged, "TILE": tile}
-        yield {**names, **missing}
+        forms = [(0, 2, 16, 0)]
+        tables = False
+    for count, words, alignment, cut in forms:
+        missing = [f"{fold.sources}_ptr_{place}" for place in range(count, most)]
+        chosen: dict[str, int | bool | None] = {count_name(fold.sources): count}
+        if fold.table:
+            chosen[table_name(fold.sources)] = tables and count == 0
+            missing += [] if tables and count == 0 else [f"{fold.sources}_table_ptr"]
+        for other in emitted.folds:
+            form = {tile_name: words, alignment_name: alignment, cut_name: cut}
+            chosen |= {name(other.name): value for name, value in form.items()}
+        yield {**chosen, **dict.fromkeys(missing)}
+
+
+def _blocks(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, object]) -> tuple[int, int]:
+    """Block and warps: a fold of large tiles may be a long one."""
+    schedule = kernel.schedule
+    if schedule.folding is not None and any(statics.get(tile_name(fold.name)) == TILE for fold in folds):
+        return schedule.folding.block, schedule.folding.num_warps
+    return schedule.block, schedule.num_warps
 
 
 def _specialisation(
@@ -111,8 +136,8 @@ def _specialisation(
     # Of some tensors a kernel only asks whether they are there.
     missing = [name for name in emitted.flags if name not in given and name in emitted.pointers]
     constants: dict[str, object] = {flag_name(name): name in given for name in emitted.flags}
-    constants["BLOCK"] = kernel.schedule.block
-    if isinstance(kernel.domain, SegmentDomain):
+    constants["BLOCK"], warps = _blocks(kernel, emitted.folds, statics)
+    if searches(kernel.domain):
         constants["SCAN"] = SCAN_BLOCK
     constants |= {pointer_name(name): None for name in missing}
     constants |= statics
@@ -120,12 +145,10 @@ def _specialisation(
     signature = {pointer_name(name): _POINTERS[kernel.tensors[name].dtype] for name in emitted.pointers}
     signature |= dict.fromkeys(numbers, "i64")
     for fold in emitted.folds:
-        for name in source_arguments(fold.sources, fold.at_most, fold.numbers):
-            signature[name] = "*u8" if "_ptr_" in name else "i64"
+        for name in source_arguments(fold.sources, fold.at_most, fold.numbers, fold.table):
+            signature[name] = "i64" if not is_pointer(name) else "*i64" if name.endswith("table_ptr") else "*u8"
     signature |= dict.fromkeys(constants, "constexpr")
-    return Specialisation(
-        kernel.name, function, signature, constants, kernel.schedule.num_warps, kernel.schedule.num_stages
-    )
+    return Specialisation(kernel.name, function, signature, constants, warps, kernel.schedule.num_stages)
 
 
 def package_loader(folder: Path) -> Loader:

@@ -69,8 +69,7 @@ def interpret(program: Program, name: str, case: Case) -> Case:
     for key, value in arguments(name, case).items():
         args[key] = array(value) if isinstance(value, dict) else value if value is None else int(value)
     for workspace in operation.workspaces:
-        capacity = len(case["plan"]["write_seed_slot_indices"]["data"])
-        args[workspace.name] = Array(workspace.dtype, (capacity, 2), [0] * (2 * capacity))
+        args[workspace.name] = Array(workspace.dtype, (0, 2), [])
     run_operation(program, operation, args)
     out = {field: args[f"context.{field}"] for field in ("canary_buf", "violation_ring", *COUNTERS)}
     return {field: value.data[0] if field in COUNTERS else value.data for field, value in out.items()}  # type: ignore[union-attr]

@@ -42,12 +42,12 @@ typedef struct kvcanary_violation {
 } kvcanary_violation;
 #define KVCANARY_VIOLATION_BYTES 64
 
-/* Where a request's chain goes on; scratch of write, one record a request. */
-typedef struct kvcanary_write_seed {
-    uint64_t link; /* The prev_hash of the request's first new entry. */
-    int64_t position; /* Stored position of the seed, 0 where there is none. */
-} kvcanary_write_seed;
-#define KVCANARY_WRITE_SEED_BYTES 16
+/* Where a request's chain stands before an entry; scratch of write. */
+typedef struct kvcanary_write_chain {
+    uint64_t prev_hash; /* The prev_hash that the entry will carry. */
+    int64_t previous_position; /* Position of the entry stored before it, or of the seed. */
+} kvcanary_write_chain;
+#define KVCANARY_WRITE_CHAIN_BYTES 16
 
 /* Why a row stands in the violation ring; several bits may be set. */
 enum kvcanary_fail_reason {

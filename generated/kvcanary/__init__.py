@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from .core.sources import RealKvSourceTable
 from .errors import CanaryError, CanaryNotImplementedError, CanaryRuntimeError, CanaryTypeError, CanaryValueError
 from .hashing import splitmix64, splitmix64_mix3
 from .layout import (
@@ -29,10 +30,10 @@ from .layout import (
     VIOLATION_FIELD_STORED_CHAIN_HASH,
     VIOLATION_FIELD_STORED_TOKEN,
     VIOLATION_NUM_FIELDS,
-    WRITE_SEED_BYTES,
-    WRITE_SEED_FIELD_LINK,
-    WRITE_SEED_FIELD_POSITION,
-    WRITE_SEED_NUM_FIELDS,
+    WRITE_CHAIN_BYTES,
+    WRITE_CHAIN_FIELD_PREV_HASH,
+    WRITE_CHAIN_FIELD_PREVIOUS_POSITION,
+    WRITE_CHAIN_NUM_FIELDS,
     CanaryLaunchTag,
     FailReason,
     RealKvHashMode,
@@ -62,6 +63,7 @@ from .runtime import (
     CanaryDeviceState,
     CanaryEndpoint,
     CanaryManager,
+    CanaryMetrics,
     CanaryViolationError,
     ExpectedInputs,
     ExportedSlots,
@@ -107,6 +109,7 @@ __all__ = [
     "CanaryError",
     "CanaryLaunchTag",
     "CanaryManager",
+    "CanaryMetrics",
     "CanaryNotImplementedError",
     "CanaryRuntimeError",
     "CanaryTypeError",
@@ -129,6 +132,7 @@ __all__ = [
     "REQ_POOL_IDX_PADDING",
     "RealKvHashMode",
     "RealKvSource",
+    "RealKvSourceTable",
     "Reason",
     "SLOT_BYTES",
     "SLOT_NUM_FIELDS",
@@ -152,10 +156,10 @@ __all__ = [
     "Violation",
     "ViolationLog",
     "ViolationRecord",
-    "WRITE_SEED_BYTES",
-    "WRITE_SEED_FIELD_LINK",
-    "WRITE_SEED_FIELD_POSITION",
-    "WRITE_SEED_NUM_FIELDS",
+    "WRITE_CHAIN_BYTES",
+    "WRITE_CHAIN_FIELD_PREVIOUS_POSITION",
+    "WRITE_CHAIN_FIELD_PREV_HASH",
+    "WRITE_CHAIN_NUM_FIELDS",
     "WritePlan",
     "build_endpoints_from_group",
     "decode_violations",

@@ -88,6 +88,7 @@ FIXES = {
     ),
     "KVC-060": "Give slots for every pool without a mapping, a table for each, and both lengths of every request.",
     "KVC-061": "Call both around each forward, or use CanaryManager.forward(batch), which cannot miss one.",
+    "KVC-062": "Install the extra with pip install 'kvcanary[prometheus]', or leave the metrics out.",
     "KVC-090": "Set the field that the message names, or leave it at its default.",
     "KVC-091": "Shorten the prompt or max_new, or make the engine with a larger max_context or vocabulary.",
     "KVC-092": "Call copy(batch) after schedule(), and let the canary copy its fingerprints at the same place.",

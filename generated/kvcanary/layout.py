@@ -60,14 +60,14 @@ VIOLATION_FIELD_FAIL_REASON_BITS = 7
 VIOLATION_NUM_FIELDS = 8
 VIOLATION_BYTES = 64
 
-# Where a request's chain goes on; scratch of write, one record a request.
+# Where a request's chain stands before an entry; scratch of write.
 
-# uint64: The prev_hash of the request's first new entry.
-WRITE_SEED_FIELD_LINK = 0
-# int64: Stored position of the seed, 0 where there is none.
-WRITE_SEED_FIELD_POSITION = 1
-WRITE_SEED_NUM_FIELDS = 2
-WRITE_SEED_BYTES = 16
+# uint64: The prev_hash that the entry will carry.
+WRITE_CHAIN_FIELD_PREV_HASH = 0
+# int64: Position of the entry stored before it, or of the seed.
+WRITE_CHAIN_FIELD_PREVIOUS_POSITION = 1
+WRITE_CHAIN_NUM_FIELDS = 2
+WRITE_CHAIN_BYTES = 16
 
 # --- Enums ------------------------------------------------------------------------------------------------------------
 

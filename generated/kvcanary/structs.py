@@ -126,7 +126,8 @@ class VerifyOrWriteContext:
         violation_write_index (int32 [1]): Number of the next row; grows for dropped rows too.
         slot_run_counter (int64 [1]): Entries checked or stored so far.
         kernel_run_counter (int64 [1]): Launches so far.
-        real_kv_sources (RealKvSource, at most 4): Bytes that go into the real-KV hash of a slot, in order.
+        real_kv_sources (RealKvSource, at most 4): Bytes that go into the real-KV hash of a slot, in order; a
+            RealKvSourceTable holds more, at any alignment.
         real_kv_hash_mode (RealKvHashMode): How much of them does.
         enable_chain_position_assert (int32 [1]): Whether write asserts that positions follow each other; verify ignores
             it.

@@ -7,12 +7,10 @@ from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.triton_segments import offsets_suffice
 from kvcanary_gen.expr.nodes import Node, Var, names_of
 from kvcanary_gen.expr.schedule import kernel_schedule
-from kvcanary_gen.ir import KernelIR, RecurrenceDomain, ScanDomain, SegmentDomain
+from kvcanary_gen.ir import ChainDomain, FlatDomain, KernelIR, ScanDomain, SegmentDomain
 
 # Programs that a segment kernel launches at least, so that few long segments still fill a GPU.
 MIN_PROGRAMS = 2048
-# Programs of a recurrence at most, beyond one for each segment.
-MAX_WALKERS = 128
 
 
 def axis_length(kernel: KernelIR, tensor: str, axis: int) -> Code:
@@ -23,28 +21,26 @@ def axis_length(kernel: KernelIR, tensor: str, axis: int) -> Code:
 
 
 class Grid:
-    """Statements that set `programs`, and `lanes` where segments get several; and the sizes that they read."""
+    """How many programs a kernel has, and the sizes that this depends on."""
 
     def __init__(self, kernel: KernelIR) -> None:
         self.kernel = kernel
         self.sizes: list[str] = []
-        self.lines = self._lines()
+        self.lines(0, "1")
+        # Something is counted at every launch, so there must be a program.
+        self.always = any(counter.always for counter in kernel.counters)
 
-    def _lines(self) -> list[str]:
+    def lines(self, indent: int, block: str) -> list[str]:
+        """Statements that set `programs`, and `lanes` where segments get several."""
         kernel, domain = self.kernel, self.kernel.domain
-        block = str(kernel.schedule.block)
         if isinstance(domain, ScanDomain):
-            return ["    programs = 1"]
-        if isinstance(domain, RecurrenceDomain):
-            lines = self._by_recurrence(domain, block)
-        elif isinstance(domain, SegmentDomain) and kernel_schedule(kernel, domain) != "by_index":
-            lines = self._by_segment(domain, block)
-        else:
-            bound = domain.limit if isinstance(domain, SegmentDomain) else domain.bound
-            lines = statement("programs = ", invoke("triton.cdiv", self._reach(bound, domain.index), block), 4)
-        if any(counter.always for counter in kernel.counters):
-            return [*lines, "    programs = max(1, programs)  # one at least counts the launch"]
-        return [*lines, "    if programs <= 0:", "        return"]
+            return [f"{' ' * indent}programs = 1"]
+        if isinstance(domain, ChainDomain):
+            return statement("programs = ", self._number(domain.bound), indent)
+        if isinstance(domain, SegmentDomain) and kernel_schedule(kernel, domain) != "by_index":
+            return self._by_segment(domain, block, indent)
+        bound = domain.bound if isinstance(domain, FlatDomain) else domain.limit
+        return statement("programs = ", invoke("triton.cdiv", self._reach(bound, domain.index), block), indent)
 
     def _number(self, node: Node) -> Code:
         self.sizes += sorted(names_of(node, "dim"))
@@ -53,7 +49,7 @@ class Grid:
     def _reach(self, bound: Node, index: str) -> Code:
         """Indices to visit: a scalar may be larger than any tensor that is stored to."""
         code = self._number(bound)
-        if not names_of(bound, "scalar"):
+        if not names_of(bound, "scalar") or not self.kernel.stores:
             return code
         lengths = [
             f"{store.tensor}.shape[{axis}]"
@@ -64,25 +60,14 @@ class Grid:
         longest = invoke("max", *lengths) if len(lengths) > 1 else Atom(lengths[0])
         return invoke("min", code, longest)
 
-    def _by_recurrence(self, domain: RecurrenceDomain, block: str) -> list[str]:
-        count, limit = self._number(domain.bound), self._number(domain.limit)
-        note = "every one of them walks the whole chain"
-        return _shared(count, limit, block, MAX_WALKERS, f"Few segments get several programs each; {note}.")
-
-    def _by_segment(self, domain: SegmentDomain, block: str) -> list[str]:
+    def _by_segment(self, domain: SegmentDomain, block: str, indent: int) -> list[str]:
         count, limit = self._number(domain.count), self._number(domain.limit)
         if not offsets_suffice(self.kernel, domain):
             count = invoke("min", count, operator("-", f"{domain.segments}.shape[0]", "1"))
-        note = "Few segments get several programs each, so that they still fill the device."
-        return _shared(count, limit, block, MIN_PROGRAMS, note)
-
-
-def _shared(count: Code, limit: Code, block: str, programs: int, note: str) -> list[str]:
-    """As many programs for each segment as bring all of them to `programs`, if there is that much to do."""
-    spread = operator("//", str(programs), invoke("max", "1", count))
-    lanes = invoke("max", "1", invoke("min", invoke("triton.cdiv", limit, block), spread))
-    return [
-        f"    # {note}",
-        *statement("lanes = ", lanes, 4),
-        *statement("programs = ", operator("*", count, "lanes"), 4),
-    ]
+        spread = operator("//", str(MIN_PROGRAMS), invoke("max", "1", count))
+        lanes = invoke("max", "1", invoke("min", invoke("triton.cdiv", limit, block), spread))
+        return [
+            f"{' ' * indent}# Few segments get several programs each, so that they still fill the device.",
+            *statement("lanes = ", lanes, indent),
+            *statement("programs = ", operator("*", count, "lanes"), indent),
+        ]

@@ -145,7 +145,7 @@ class ValidatorEmitter:
     def _lists(self, kind: str) -> None:
         for path, value in self._listed():
             if kind == "count":
-                self._line(f'checks.count("{path}", {path}, {value.at_most})')
+                self._line(f'sources.{snake(value.of)}_count("{path}", {path}, {value.at_most})')
             else:
                 self._line(f'sources.{snake(value.of)}_{_LIST_CHECKS[kind]}("{path}", {path})')
 

@@ -25,17 +25,39 @@ def source_parts(numbers: tuple[str, ...]) -> list[str]:
     return ["rows", "row_stride", "row_bytes", *numbers]
 
 
-def source_arguments(sources: str, at_most: int, numbers: tuple[str, ...]) -> list[str]:
+def source_arguments(sources: str, at_most: int, numbers: tuple[str, ...], table: str) -> list[str]:
     """Kernel arguments of a list of byte sources, in order."""
-    found: list[str] = []
+    found = [f"{sources}_table_ptr", f"{sources}_table_len"] if table else []
     for place in range(at_most):
         found += [f"{sources}_{part}_{place}" for part in ["ptr", *source_parts(numbers)]]
     return found
 
 
+def is_pointer(argument: str) -> bool:
+    """Whether an argument of a list of byte sources is a pointer."""
+    return argument.endswith("_table_ptr") or "_ptr_" in argument
+
+
 def count_name(sources: str) -> str:
+    """How many sources are arguments of the kernel."""
     return f"{sources.upper()}_COUNT"
 
 
-def ragged_name(sources: str) -> str:
-    return f"{sources.upper()}_RAGGED"
+def table_name(sources: str) -> str:
+    """Whether the sources are rows of a table."""
+    return f"{sources.upper()}_TABLE"
+
+
+def tile_name(fold: str) -> str:
+    """Words that a fold reads at once."""
+    return f"{fold.upper()}_TILE"
+
+
+def alignment_name(fold: str) -> str:
+    """Bytes of which every place that a fold reads is a multiple."""
+    return f"{fold.upper()}_ALIGNMENT"
+
+
+def cut_name(fold: str) -> str:
+    """Whether a tile may end before its last word (1), or inside one (2)."""
+    return f"{fold.upper()}_CUT"

@@ -6,29 +6,22 @@ from dataclasses import dataclass
 
 from kvcanary_gen.emit.code import Atom, Code, Invoke, invoke, statement
 from kvcanary_gen.emit.frames import docstring, prose, render, speaks_of, wrap
-from kvcanary_gen.emit.grid import Grid, axis_length
 from kvcanary_gen.emit.host import ValidatorEmitter
 from kvcanary_gen.emit.host_expr import host_code
-from kvcanary_gen.emit.names import count_name, ragged_name, snake, static_name
+from kvcanary_gen.emit.launch import LaunchEmitter
 from kvcanary_gen.emit.torch_kernel import ReferenceEmitter
-from kvcanary_gen.emit.triton_expr import flag_name
-from kvcanary_gen.emit.triton_fold import TILE
 from kvcanary_gen.emit.triton_function import Sizes
-from kvcanary_gen.emit.triton_kernel import KernelEmitter, TritonKernel
-from kvcanary_gen.expr.nodes import Node, Type, Var, negated, substitute
+from kvcanary_gen.emit.triton_kernel import TritonKernel, emit_kernels
+from kvcanary_gen.expr.nodes import Node
 from kvcanary_gen.ir import (
-    FoldIR,
     KernelIR,
     OperationIR,
     Program,
     ScalarArg,
-    SegmentDomain,
     SourcesArg,
     TensorArg,
 )
 from kvcanary_gen.surface import Surface, workspace_lengths
-
-SCAN_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -226,7 +219,8 @@ class OpEmitter:
         top = ["errors"] if speaks_of(text, "errors") else []
         if kernel is not None:
             reference = "\n".join(ReferenceEmitter(self.program, kernel).emit())
-            triton = "\n".join(KernelEmitter(self.program, kernel, self.sizes).emit().lines)
+            phases = emit_kernels(self.program, kernel, self.sizes)
+            triton = "\n".join(line for phase in phases for line in phase.lines)
             core += [m for m in ("eager", "functions") if speaks_of(reference, m) or (m == "eager" and kernel.scalars)]
             core += [m for m in ("device", "lang") if speaks_of(triton, m)]
             text += reference
@@ -237,7 +231,7 @@ class OpEmitter:
         if speaks_of(text, "sources") and "sources" not in core:
             core.append("sources")
         if kernel is not None:
-            text += "\n".join(self._launch(kernel, KernelEmitter(self.program, kernel, self.sizes).emit()))
+            text += "\n".join(self._launch(kernel, phases))
         if speaks_of("\n".join([text, *self._workspaces()]), "layout"):
             top.append("layout")
         if "structs." in text or self.surface.structs:
@@ -251,65 +245,17 @@ class OpEmitter:
     # --- kernel -------------------------------------------------------------------------------------------------
 
     def _kernel_parts(self, kernel: KernelIR) -> dict[str, object]:
-        triton = KernelEmitter(self.program, kernel, self.sizes).emit()
+        phases = emit_kernels(self.program, kernel, self.sizes)
         return {
-            "kernel": "\n".join(triton.lines),
-            "launch": "\n".join(self._launch(kernel, triton)),
+            "kernel": "\n\n\n".join("\n".join(phase.lines) for phase in phases),
+            "launch": "\n".join(self._launch(kernel, phases)),
             "reference": "\n".join(ReferenceEmitter(self.program, kernel).emit()),
         }
 
-    def _launch(self, kernel: KernelIR, triton: TritonKernel) -> list[str]:
-        """The function that sizes the grid from metadata and launches; arguments are valid already."""
-        grid = Grid(kernel)
-        lines = [
+    def _launch(self, kernel: KernelIR, phases: list[TritonKernel]) -> list[str]:
+        """The function that launches; arguments are valid already."""
+        return [
             signature("launch", self.params, defaults=False),
             '    """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""',
+            *LaunchEmitter(kernel, phases, self.first).emit(),
         ]
-        lines += [
-            f"    {arg.name} = {arg.name}.view(torch.int64)"
-            for arg in (*kernel.inputs, *kernel.outputs)
-            if arg.words.dtype != arg.dtype
-        ]
-        sizes = {**triton.sizes, **{name: kernel.dims[name] for name in grid.sizes if name not in triton.sizes}}
-        for name, (tensor, axis) in sizes.items():
-            lines += statement(f"{name} = ", axis_length(kernel, tensor, axis), 4)
-        lines += grid.lines
-        for fold in self._folds(triton):
-            lines += self._sources(fold)
-        lines += [f"    with dispatch.on_device({self.first}):", f"        {triton.name}[(programs,)]("]
-        lines += [f"            {name}," for name in triton.pointers]
-        lines += [f"            *{fold.sources}_arguments," for fold in self._folds(triton)]
-        lines += [f"            {name}," for name in (*triton.sizes, *triton.scalars)]
-        lines += ["            lanes,"] if triton.lanes else []
-        lines += [f"            {flag_name(name)}={name} is not None," for name in triton.flags]
-        for name in triton.statics:
-            enum = next(s.enum for s in kernel.scalars if s.name == name)
-            lines.append(f"            {static_name(name)}={f'int({name})' if enum else name},")
-        for fold in self._folds(triton):
-            lines.append(f"            {count_name(fold.sources)}=len({fold.sources}),")
-            lines.append(f"            {ragged_name(fold.sources)}={fold.sources}_ragged,")
-            lines.append("            TILE=tile,")
-        lines.append(f"            BLOCK={kernel.schedule.block},")
-        if isinstance(kernel.domain, SegmentDomain):
-            lines.append(f"            SCAN={SCAN_BLOCK},")
-        lines += [f"            num_warps={kernel.schedule.num_warps},", "        )"]
-        return lines
-
-    @staticmethod
-    def _folds(triton: TritonKernel) -> list[FoldIR]:
-        """One fold for each list of sources that the kernel takes."""
-        return list({fold.sources: fold for fold in triton.folds}.values())
-
-    def _sources(self, fold: FoldIR) -> list[str]:
-        """Takes a list of sources apart; none of them reaches the kernel where nothing is folded."""
-        lines: list[str] = []
-        if fold.when is not None:
-            lines += [f"    if {host_code(negated(fold.when)).flat()}:", f"        {fold.sources} = ()"]
-        numbers = {name: Var(Type.INT, f"source.{name}", "dim") for name in fold.numbers}
-        length = host_code(substitute(fold.length, dict(numbers)))
-        call = invoke(f"sources.{snake(fold.struct)}_arguments", fold.sources, str(fold.at_most))
-        lines += statement(f"{fold.sources}_arguments, {fold.sources}_ragged = ", call, 4)
-        lines.append("    # Short folds read small tiles.")
-        lines += ["    longest = 0", f"    for source in {fold.sources}:", *statement("length = ", length, 8)]
-        lines.append("        longest = max(longest, length)")
-        return [*lines, f"    tile = 2 if longest <= 16 else {TILE}"]

@@ -221,6 +221,9 @@ def _init(program: Program, views: dict[str, Surface], runtime: list[str]) -> st
     }
     if reported_layout(program) is not None:
         modules[".violations"] = [ROW, DECODE]
+    tables = [struct.table for struct in listed_structs(program) if struct.table]
+    if tables:
+        modules[".core.sources"] = tables
     for name, surface in views.items():
         modules[f".ops.{name}"] = [surface.launcher, surface.reference]
     imports = [import_line(module, modules[module]) for module in sorted(modules, key=natural) if modules[module]]

@@ -6,16 +6,19 @@ import ast
 import string
 from typing import Any
 
+from kvcanary_gen.emit.code import Atom, invoke, statement
 from kvcanary_gen.emit.frames import environment, render
 from kvcanary_gen.emit.host import ValidatorEmitter, python_string
+from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.imports import import_line
 from kvcanary_gen.emit.literals import call_text, strings_text
 from kvcanary_gen.emit.report_values import report_values
 from kvcanary_gen.emit.runtime_templates import FOLDER, SUFFIX, has_runtime, templates
 from kvcanary_gen.emit.settings import settings
 from kvcanary_gen.emit.violations import reported_layout
+from kvcanary_gen.expr.nodes import Length
 from kvcanary_gen.ir import ErrorIR, Program
-from kvcanary_gen.surface import surfaces
+from kvcanary_gen.surface import surfaces, workspace_lengths
 
 
 def emit_runtime(program: Program) -> dict[str, str]:
@@ -43,11 +46,11 @@ def _commands(files: dict[str, str]) -> list[str]:
 
 def public_names(text: str) -> list[str]:
     """What a module lists in `__all__`; nothing where it has none."""
-    for statement in ast.parse(text).body:
-        if isinstance(statement, ast.Assign) and [t.id for t in statement.targets if isinstance(t, ast.Name)] == [
+    for part in ast.parse(text).body:
+        if isinstance(part, ast.Assign) and [t.id for t in part.targets if isinstance(t, ast.Name)] == [
             "__all__"
         ]:
-            return [str(name) for name in ast.literal_eval(statement.value)]
+            return [str(name) for name in ast.literal_eval(part.value)]
     return []
 
 
@@ -86,11 +89,30 @@ def _values(program: Program) -> dict[str, Any]:
         "call_text": call_text,
         "strings_text": strings_text,
         "message": message,
+        "write_workspaces": _workspaces(program, "canary_write"),
         "settings": settings(tuple(program.enums["RealKvHashMode"].members)),
         "raises": raises,
         "tag_axes": [f for _, f, _, _ in string.Formatter().parse(next(iter(program.tags.values())).name) if f],
         **report_values(program, reported_layout(program)),
     }
+
+
+def _workspaces(program: Program, operation: str) -> dict[str, str]:
+    """How each workspace of an operation is allocated for the largest batch."""
+    surface = surfaces(program)[operation]
+
+    def most(length: Length) -> Atom:
+        """Plans are as long as the largest batch has requests; other tensors have an element for each new token."""
+        (field,) = [tensor for tensor in surface.tensors if tensor.path == length.name]
+        more = "" if "+" not in field.shape[length.axis].text else " + 1"
+        return Atom(f"max_requests{more}" if "." in length.name else "max_tokens")
+
+    found = {}
+    for workspace in surface.workspaces:
+        shape = ", ".join(host_code(node, most).flat() for node in workspace_lengths(surface, workspace))
+        allocation = invoke("torch.empty", f"[{shape}]", dtype=f"torch.{workspace.dtype}", device="device")
+        found[workspace.name] = "\n".join(statement("return ", allocation, 4))
+    return found
 
 
 def _words(error: ErrorIR) -> dict[str, str]:

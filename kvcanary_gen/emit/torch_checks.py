@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kvcanary_gen.emit.code import WIDTH, Atom, Code, invoke, method, statement
@@ -28,14 +29,14 @@ def emit_point_counters(emitter: ReferenceEmitter, like: str) -> None:
             block.write("", invoke("eager.add", counter.tensor, each))
 
 
-def emit_checks(emitter: ReferenceEmitter, like: str) -> None:
+def emit_checks(emitter: ReferenceEmitter, checks: Iterable[CheckIR], like: str) -> None:
     """All groups side by side, then their rows: those of one point follow each other in the order of the groups."""
-    block, report = emitter.block, emitter.kernel.report
-    if report is None or not report.checks:
+    block, report, checks = emitter.block, emitter.kernel.report, tuple(checks)
+    if report is None or not checks:
         return
     block.reads[report.ring] = None
     block.reads[report.next] = None
-    groups = [_group(emitter, check, like) for check in report.checks]
+    groups = [_group(emitter, check, like) for check in checks]
     flat = f"rows = [{', '.join(f'({reasons}, {row})' for reasons, row in groups)}]"
     if len(flat) + block.indent <= WIDTH:
         block.text(flat)

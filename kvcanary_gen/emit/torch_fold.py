@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcanary_gen.emit.code import Code, invoke, statement
+from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.torch_expr import TorchBlock
 from kvcanary_gen.expr.nodes import Node, Type, Var, negated, substitute
 from kvcanary_gen.ir import FoldIR, Program
@@ -11,6 +12,7 @@ from kvcanary_gen.ir import FoldIR, Program
 def emit_fold(program: Program, fold: FoldIR) -> list[str]:
     lane = fold.params[0][0]
     taken = {*(name for name, _ in fold.params), *fold.numbers, "total", "state", "word", "source", "row", "byte"}
+    taken |= {"rows", "place", "length"}
     block = TorchBlock(tensors={}, functions=program.functions, prefix="", taken=taken)
     block.text(f"total = torch.full_like({lane}, {_bits(fold.start)})")
     loop = f"for source in {fold.sources}:"
@@ -27,10 +29,11 @@ def emit_fold(program: Program, fold: FoldIR) -> list[str]:
         block.write("row = ", block.tensor(fold.row))
         block.write("byte = ", block.tensor(fold.byte))
         block.text(f"state = torch.full_like({lane}, {_bits(fold.start)})")
-        length = block.value(substitute(fold.length, {n: _field(n) for n in fold.numbers}))
-        block.write("for place in range(0, ", length, ", 8):")
+        length = host_code(substitute(fold.length, {n: _field(n) for n in fold.numbers}))
+        block.write("length = ", length)
+        block.text("for place in range(0, length, 8):")
         with block.indented():
-            block.text("word = eager.load_word(rows, row, byte + place)")
+            block.text("word = eager.load_word(rows, row, byte + place, length - place)")
             block.write("state = ", block.tensor(fold.step))
         block.write("total = ", block.tensor(fold.combine))
     block.text("return total")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from kvcanary_gen.emit.code import Atom, Code, invoke, method, statement
 from kvcanary_gen.emit.frames import docstring
@@ -66,6 +67,7 @@ class ReferenceEmitter:
         taken = {*kernel.tensors, *dict(kernel.lets), *kernel.dims, *(s.name for s in kernel.scalars), "segments"}
         taken |= {offsets.total for offsets in kernel.offsets}
         taken |= {state.name for state in kernel.state} | {"rows", "step", "advances"}
+        taken |= {name for name, _ in (*kernel.segment_lets, *kernel.after_lets)}
         self.block = TorchBlock(tensors=kernel.tensors, functions=program.functions, folds=program.folds, taken=taken)
 
     def emit(self) -> list[str]:
@@ -120,8 +122,8 @@ class ReferenceEmitter:
         like = next(tensor.name for tensor in self.kernel.tensors.values() if not tensor.optional)
         self.block.write(f"{name} = ", invoke("torch.arange", count, device=f"{like}.device"))
 
-    def lets(self) -> None:
-        for name, node in self.kernel.lets:
+    def lets(self, lets: Iterable[tuple[str, Node]]) -> None:
+        for name, node in lets:
             self.block.assign(name, node)
 
     def store(self, store: StoreIR, unique: str) -> None:
@@ -144,11 +146,11 @@ class ReferenceEmitter:
             count = invoke("min", count, self.number(domain.bound))
         plain = _is_size(domain.count) and domain.bound == domain.count
         self._arange(domain.index, count if plain else invoke("max", count, "0"))
-        self.lets()
+        self.lets(self.kernel.lets)
         for store in self.kernel.stores:
             self.store(store, str(_is_index(store, domain.index)))
         emit_point_counters(self, domain.index)
-        emit_checks(self, domain.index)
+        emit_checks(self, () if self.kernel.report is None else self.kernel.report.checks, domain.index)
 
     def _segments(self, domain: SegmentDomain) -> None:
         count, limit = self.number(domain.count), self.number(domain.limit)
@@ -156,7 +158,7 @@ class ReferenceEmitter:
         self.block.write("segments = ", invoke("eager.segments", domain.segments, count, limit))
         names = f"{domain.owner}, {domain.within}, {domain.index}"
         self.block.text(f"{names} = segments.owner, segments.within, segments.index")
-        self.lets()
+        self.lets(self.kernel.lets)
         by_index = kernel_schedule(self.kernel, domain) == "by_index"
         for store in self.kernel.stores:
             self.store(store, "segments.disjoint" if by_index else "False")
@@ -169,7 +171,7 @@ class ReferenceEmitter:
     def _scan(self, domain: ScanDomain) -> None:
         count = self.number(domain.count)
         self._arange(domain.index, count if _is_size(domain.count) else invoke("max", count, "0"))
-        self.lets()
+        self.lets(self.kernel.lets)
         for offsets in self.kernel.offsets:
             name = self.block.fresh(f"{offsets.tensor.removeprefix('out_')}_ends")
             summand = method(self.block.tensor(offsets.sum), "expand_as", domain.index)

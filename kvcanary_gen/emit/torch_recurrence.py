@@ -1,13 +1,14 @@
-"""Recurrences in torch: one step of all segments at a time for the state, then everything else at once."""
+"""Recurrences in torch: segments first, then one step of all of them at a time for the state, then everything else."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kvcanary_gen.emit.code import invoke
 from kvcanary_gen.emit.torch_checks import emit_checks, emit_point_counters
 from kvcanary_gen.emit.torch_expr import TorchBlock
-from kvcanary_gen.expr.inventory import kernel_nodes
+from kvcanary_gen.expr.inventory import chain_nodes, ending_nodes, point_nodes
 from kvcanary_gen.expr.nodes import Node, Var
 from kvcanary_gen.expr.schedule import chain_lets
 from kvcanary_gen.ir import RecurrenceDomain
@@ -25,6 +26,24 @@ def emit_recurrence(emitter: ReferenceEmitter, domain: RecurrenceDomain) -> None
     limit = emitter.number(domain.limit)
     block.write("segments = ", invoke("eager.segments", domain.segments, count, limit))
     block.text(f"{domain.owner} = segments.number")
+    emitter.lets(kernel.segment_lets)
+    report = kernel.report
+    emit_checks(emitter, () if report is None else report.before, domain.owner)
+    _states(emitter, domain)
+    read = [*point_nodes(kernel), *ending_nodes(kernel), *(node for _, node in kernel.lets)]
+    _indices(block, domain, read, "", always={domain.index})
+    emitter.lets(kernel.lets)
+    for store in kernel.stores:
+        emitter.store(store, "False")
+    emit_point_counters(emitter, domain.index)
+    emit_checks(emitter, () if report is None else report.checks, domain.index)
+    emitter.lets(kernel.after_lets)
+    emit_checks(emitter, () if report is None else report.after, domain.index)
+
+
+def _states(emitter: ReferenceEmitter, domain: RecurrenceDomain) -> None:
+    """The state before every entry."""
+    block, kernel = emitter.block, emitter.kernel
     running: dict[str, str] = {}
     for state in kernel.state:
         running[state.name] = block.fresh(f"running_{state.name}")
@@ -33,15 +52,13 @@ def emit_recurrence(emitter: ReferenceEmitter, domain: RecurrenceDomain) -> None
         block.text(f"{state.name} = torch.zeros_like(segments.index)")
     block.text("for step in segments.steps():")
     with block.indented():
-        in_step = [node for _, node in chain_lets(kernel)] + [state.next for state in kernel.state]
-        in_step += [kernel.advances] if kernel.advances is not None else []
+        in_step = [*(node for _, node in chain_lets(kernel)), *chain_nodes(kernel)]
         _indices(block, domain, in_step, "[step]", always={domain.owner})
         before = {state.name: block.fresh(f"{state.name}_before") for state in kernel.state}
         for state in kernel.state:
             block.text(f"{before[state.name]} = {running[state.name]}[{domain.owner}]")
             block.text(f"{state.name}[step] = {before[state.name]}")
-        for name, node in chain_lets(kernel):
-            block.assign(name, emitter.renamed(node, before))
+        emitter.lets((name, emitter.renamed(node, before)) for name, node in chain_lets(kernel))
         if kernel.advances is not None:
             block.write("advances = ", block.tensor(emitter.renamed(kernel.advances, before)))
         for state in kernel.state:
@@ -49,15 +66,9 @@ def emit_recurrence(emitter: ReferenceEmitter, domain: RecurrenceDomain) -> None
             if kernel.advances is not None:
                 following = invoke("torch.where", "advances", following, before[state.name])
             block.write(f"{running[state.name]}[{domain.owner}] = ", following)
-    _indices(block, domain, [*kernel_nodes(kernel), *(node for _, node in kernel.lets)], "", always={domain.index})
-    emitter.lets()
-    for store in kernel.stores:
-        emitter.store(store, "False")
-    emit_point_counters(emitter, domain.index)
-    emit_checks(emitter, domain.index)
 
 
-def _indices(block: TorchBlock, domain: RecurrenceDomain, nodes: list[Node], part: str, always: set[str]) -> None:
+def _indices(block: TorchBlock, domain: RecurrenceDomain, nodes: Iterable[Node], part: str, always: set[str]) -> None:
     """Owner, place and index of entries, as far as anything reads them."""
     read = {p.name for node in nodes for p in node.walk() if isinstance(p, Var)} | always
     pairs = ((domain.owner, "owner"), (domain.within, "within"), (domain.index, "index"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
@@ -49,10 +50,9 @@ def emit_point_counters(emitter: KernelEmitter, mask: Code) -> None:
                 _add(emitter, counter, Atom(added))
 
 
-def emit_checks(emitter: KernelEmitter, mask: Code) -> None:
+def emit_checks(emitter: KernelEmitter, checks: Iterable[CheckIR], mask: Code) -> None:
     """Appends a row for every point at which a group of checks fails. Most blocks have none, and skip the rest."""
-    report = emitter.kernel.report
-    for check in report.checks if report is not None else ():
+    for check in checks:
         _group(emitter, check, mask)
 
 

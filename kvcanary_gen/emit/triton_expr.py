@@ -8,7 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, compare, invoke, method, operator
-from kvcanary_gen.emit.names import constant_name, count_name, ragged_name, source_arguments, static_name
+from kvcanary_gen.emit.names import (
+    alignment_name,
+    constant_name,
+    count_name,
+    cut_name,
+    source_arguments,
+    static_name,
+    table_name,
+    tile_name,
+)
 from kvcanary_gen.emit.proof import Facts
 from kvcanary_gen.emit.writer import Writer
 from kvcanary_gen.expr.fold import constant, folded
@@ -32,6 +41,9 @@ from kvcanary_gen.expr.nodes import (
 from kvcanary_gen.ir import AxisLength, FoldIR, FunctionIR, TensorArg
 
 TRUE = Atom("True")
+
+# Constants of a kernel that say in which form a fold reads its sources.
+FORM_NAMES = (tile_name, alignment_name, cut_name)
 
 _TYPES = {Type.INT: "tl.int64", Type.UINT: "tl.uint64", Type.BOOL: "tl.int1"}
 _INT32 = range(-(1 << 31), 1 << 31)
@@ -425,9 +437,10 @@ class Block(Writer):
         self.needs.folds[node.name] = None
         self.needs.statics.update(dict.fromkeys(fold.statics))
         args: list[Code | str] = [self.typed(arg, mask) for arg in node.args]
-        args += [mask, *source_arguments(fold.sources, fold.at_most, fold.numbers)]
-        args += [count_name(fold.sources), ragged_name(fold.sources), *(static_name(name) for name in fold.statics)]
-        return invoke(f"{self.prefix}{node.name}", *args, "TILE")
+        args += [mask, *source_arguments(fold.sources, fold.at_most, fold.numbers, fold.table)]
+        args += [count_name(fold.sources), *([table_name(fold.sources)] if fold.table else [])]
+        args += [static_name(name) for name in fold.statics]
+        return invoke(f"{self.prefix}{node.name}", *args, *(name(node.name) for name in FORM_NAMES))
 
 
 def one_bit(condition: Code) -> Code:

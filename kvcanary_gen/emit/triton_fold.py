@@ -1,31 +1,43 @@
 """Folds over the bytes of sources as Triton helpers.
 
-A step reads a tile of TILE neighbouring words for every lane, so that a warp's loads are coalesced, and splits it in
-registers; no lane walks its row alone. One helper hashes one source, given by its pointer and its geometry; the other
-takes the sources in order. A table of pointers would be a second form of the latter.
+A step reads a tile of neighbouring words for every lane, so that a warp's loads are coalesced, and splits it in
+registers; no lane walks its row alone. Four tiles are on their way at once: memory answers long pieces of a row faster
+than short ones. Helpers hash a tile, a source given by its pointer and its geometry, and all sources in order, which
+are arguments of the kernel or, any number of them, rows of a table on the device.
 """
 
 from __future__ import annotations
 
 from kvcanary_gen.emit.code import Atom, Code, invoke, statement
-from kvcanary_gen.emit.names import count_name, ragged_name, source_arguments, source_parts, static_name
+from kvcanary_gen.emit.names import count_name, source_arguments, source_parts, static_name, table_name
 from kvcanary_gen.emit.proof import Facts
-from kvcanary_gen.emit.triton_expr import TRUE, Block
-from kvcanary_gen.expr.nodes import Node, Type, Var, is_static, substitute
+from kvcanary_gen.emit.triton_expr import FORM_NAMES, TRUE, Block
+from kvcanary_gen.expr.nodes import Type, Var, is_static, substitute
 from kvcanary_gen.ir import FoldIR, Program
 
-# Words of one tile.
-TILE = 8
+# Words of the largest tile, and how many tiles are read at once.
+TILE, TILES = 8, 4
+_FORM = ("TILE", "ALIGNMENT", "CUT")
 
 
 def emit_fold(program: Program, fold: FoldIR) -> list[list[str]]:
-    """The two helpers of a fold."""
-    return [_of_source(program, fold), _of_all(program, fold)]
+    """The helpers of a fold."""
+    return [_of_tile(program, fold), _of_source(program, fold), _of_all(program, fold)]
+
+
+def fold_constants(fold: FoldIR) -> list[str]:
+    """Compile-time constants of a kernel that say in which form a fold reads its sources."""
+    return [name(fold.name) for name in FORM_NAMES]
+
+
+def source_constants(fold: FoldIR) -> list[str]:
+    """Compile-time constants of a kernel that say how the sources arrive."""
+    return [count_name(fold.sources), *([table_name(fold.sources)] if fold.table else [])]
 
 
 def _block(program: Program, fold: FoldIR) -> Block:
     params = [name for name, _ in fold.params]
-    taken = {*params, *fold.numbers, "mask", "state", "word", "total", "tile", "row", "first", "count"}
+    taken = {*params, *fold.numbers, "mask", "state", "word", "total", "tile", "row", "first", "stop", "count", "place"}
     return Block(
         tensors={},
         functions=program.functions,
@@ -36,8 +48,23 @@ def _block(program: Program, fold: FoldIR) -> Block:
     )
 
 
-def _constexprs(names: list[str]) -> list[str]:
-    return [f"{name}: tl.constexpr" for name in names]
+def _function(name: str, params: list[str], constants: list[str], doc: str, block: Block) -> list[str]:
+    head = invoke(f"def {name}", *params, *(f"{constant}: tl.constexpr" for constant in constants))
+    return ["@triton.jit", *statement("", head, 0, ":"), f'    """{doc}"""', *block.lines]
+
+
+def _of_tile(program: Program, fold: FoldIR) -> list[str]:
+    block = _block(program, fold)
+    names = [f"word_{word}" for word in range(TILE)]
+    block.text(f"{', '.join(names)} = lang.split_words(tile)")
+    for name in names:
+        block.write("state = ", _stepped(block, fold, name))
+    block.text("return state")
+    return _function(f"{fold.name}_of_tile", ["state", "tile"], [], "A whole tile, word by word.", block)
+
+
+def _stepped(block: Block, fold: FoldIR, word: str) -> Code:
+    return block.value(substitute(fold.step, {"word": Var(Type.UINT, word, "param")}), TRUE)
 
 
 def _of_source(program: Program, fold: FoldIR) -> list[str]:
@@ -50,50 +77,58 @@ def _of_source(program: Program, fold: FoldIR) -> list[str]:
         block.text(f"{name} = {name}.to(tl.int64) + 0")
     block.write("row = ", block.value(fold.row, TRUE))
     block.write("first = ", block.value(fold.byte, TRUE))
-    _assign_static(block, "length", fold.length)
+    block.assign("length", fold.length, TRUE)
+    block.text("stop = tl.minimum(row_bytes, first + length)")
     block.text("inside = mask & (row >= 0) & (row < rows)")
     block.text("start = row * row_stride")
     block.text(f"state = tl.full({lane}.shape, {fold.start}, tl.uint64)")
     block.text("byte = tl.zeros([], tl.int64)")
+    block.text(f"if TILE == {TILE}:")
+    with block.indented():
+        _long_loop(block, fold)
     block.text("while byte < length:")
     with block.indented():
-        block.text("tile = lang.load_words(tensor_ptr, start, first + byte, row_bytes, inside, TILE, RAGGED)")
-        block.text("if TILE == 2:")
-        with block.indented():
-            block.text("word_0, word_1 = tl.split(tile)")
-            for word in range(2):
-                _step(block, fold, word, always=word == 0)
-        block.text("else:")
-        with block.indented():
-            names = ", ".join(f"word_{word}" for word in range(TILE))
-            block.text(f"{names} = lang.split_words(tile)")
-            for word in range(TILE):
-                _step(block, fold, word, always=word == 0)
+        load = invoke("lang.load_tile", "tensor_ptr", "start", "first + byte", "stop", "inside", *_FORM)
+        block.write("tile = ", load)
+        for size in (2, 4, TILE):
+            block.text(f"{'if' if size == 2 else 'elif'} TILE == {size}:" if size < TILE else "else:")
+            with block.indented():
+                _short_tile(block, fold, size)
         block.text("byte += 8 * TILE")
     block.text("return state")
     params = [lane, "mask", "tensor_ptr", *numbers]
-    head = invoke(f"def {fold.name}_of_source", *params, *_constexprs(["TILE", "RAGGED", *statics]))
-    return ["@triton.jit", *statement("", head, 0, ":"), '    """One source\'s part, word by word."""', *block.lines]
+    return _function(f"{fold.name}_of_source", params, [*statics, *_FORM], "One source's part.", block)
 
 
-def _assign_static(block: Block, name: str, node: Node) -> None:
-    block.assign(name, node, TRUE)
+def _long_loop(block: Block, fold: FoldIR) -> None:
+    """Several tiles on their way at once."""
+    block.text(f"while byte + {8 * TILE * TILES} <= length:")
+    with block.indented():
+        for number in range(TILES):
+            at = "first + byte" + (f" + {8 * TILE * number}" if number else "")
+            load = invoke("lang.load_tile", "tensor_ptr", "start", at, "stop", "inside", *_FORM)
+            block.write(f"tile_{number} = ", load)
+        for number in range(TILES):
+            block.text(f"state = {fold.name}_of_tile(state, tile_{number})")
+        block.text(f"byte += {8 * TILE * TILES}")
 
 
-def _step(block: Block, fold: FoldIR, word: int, *, always: bool) -> None:
-    """The next state; words of the tile past the length leave it as it is."""
-    stepped = block.value(substitute(fold.step, {"word": Var(Type.UINT, f"word_{word}", "param")}), TRUE)
-    if always:
-        block.write("state = ", stepped)
-    else:
-        block.write("state = ", invoke("tl.where", f"byte + {8 * word} < length", stepped, "state"))
+def _short_tile(block: Block, fold: FoldIR, size: int) -> None:
+    """A tile that the length may end in; words past it leave the state as it is."""
+    names = [f"word_{word}" for word in range(size)]
+    split = {2: "tl.split", 4: "lang.split_four", TILE: "lang.split_words"}[size]
+    block.text(f"{', '.join(names)} = {split}(tile)")
+    for word, name in enumerate(names):
+        stepped = _stepped(block, fold, name)
+        if word == 0:
+            block.write("state = ", stepped)
+        else:
+            block.write("state = ", invoke("tl.where", f"byte + {8 * word} < length", stepped, "state"))
 
 
 def _of_all(program: Program, fold: FoldIR) -> list[str]:
     block = _block(program, fold)
     lane = fold.params[0][0]
-    count, ragged = count_name(fold.sources), ragged_name(fold.sources)
-    statics = [static_name(name) for name in fold.statics]
     block.text(f"total = tl.full({lane}.shape, {fold.start}, tl.uint64)")
     guard: Code = Atom("True")
     if fold.when is not None:
@@ -102,16 +137,36 @@ def _of_all(program: Program, fold: FoldIR) -> list[str]:
     if guard != TRUE:
         block.write("if ", guard, ":")
         block.indent += 4
+    if fold.table:
+        _of_table(block, fold)
     for place in range(fold.at_most):
-        block.text(f"if {count} > {place}:")
+        block.text(f"if {count_name(fold.sources)} > {place}:")
         with block.indented():
-            mine = [f"{fold.sources}_{part}_{place}" for part in ["ptr", *source_parts(fold.numbers)]]
-            call = invoke(f"{fold.name}_of_source", lane, "mask", *mine, "TILE", ragged, *statics)
-            block.write("state = ", call)
-            block.write("total = ", block.value(fold.combine, TRUE))
+            _combine(block, fold, [f"{fold.sources}_{part}_{place}" for part in ["ptr", *source_parts(fold.numbers)]])
     if guard != TRUE:
         block.indent -= 4
     block.text("return total")
-    params = [lane, "mask", *source_arguments(fold.sources, fold.at_most, fold.numbers)]
-    head = invoke(f"def {fold.name}", *params, *_constexprs([count, ragged, *statics, "TILE"]))
-    return ["@triton.jit", *statement("", head, 0, ":"), f'    """{fold.doc}"""', *block.lines]
+    params = [lane, "mask", *source_arguments(fold.sources, fold.at_most, fold.numbers, fold.table)]
+    constants = [*source_constants(fold), *(static_name(name) for name in fold.statics), *_FORM]
+    return _function(fold.name, params, constants, fold.doc, block)
+
+
+def _combine(block: Block, fold: FoldIR, parts: list[str]) -> None:
+    statics = [static_name(name) for name in fold.statics]
+    block.write("state = ", invoke(f"{fold.name}_of_source", fold.params[0][0], "mask", *parts, *statics, *_FORM))
+    block.write("total = ", block.value(fold.combine, TRUE))
+
+
+def _of_table(block: Block, fold: FoldIR) -> None:
+    """The sources of a table on the device, one row each: address, geometry, numbers."""
+    parts = ["address", *source_parts(fold.numbers)]
+    block.text(f"if {table_name(fold.sources)}:")
+    with block.indented():
+        block.text("place = tl.zeros([], tl.int64)")
+        block.text(f"while place < {fold.sources}_table_len:")
+        with block.indented():
+            block.text(f"entry_ptr = {fold.sources}_table_ptr + {len(parts)} * place")
+            block.text("tensor_ptr = tl.load(entry_ptr).to(tl.pointer_type(tl.uint8))")
+            loads = [f"tl.load(entry_ptr + {column})" for column in range(1, len(parts))]
+            _combine(block, fold, ["tensor_ptr", *loads])
+            block.text("place += 1")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import WIDTH, Atom, Code, Operator, invoke, operator, statement
 from kvcanary_gen.emit.frames import docstring
-from kvcanary_gen.emit.names import count_name, ragged_name, source_arguments, static_name
+from kvcanary_gen.emit.names import is_pointer, source_arguments, static_name
 from kvcanary_gen.emit.proof import Facts
+from kvcanary_gen.emit.triton_chain import emit_chain
 from kvcanary_gen.emit.triton_checks import emit_checks, emit_launch_counters, emit_point_counters
 from kvcanary_gen.emit.triton_expr import TRUE, Block, conjunction, flag_name, pointer_name
+from kvcanary_gen.emit.triton_fold import fold_constants, source_constants
 from kvcanary_gen.emit.triton_function import Sizes
-from kvcanary_gen.emit.triton_recurrence import emit_recurrence
+from kvcanary_gen.emit.triton_recurrence import emit_entries
 from kvcanary_gen.emit.triton_scan import emit_scan
 from kvcanary_gen.emit.triton_segments import emit_segments
 from kvcanary_gen.expr.inventory import bounded_count
@@ -23,10 +26,13 @@ from kvcanary_gen.expr.nodes import (
     Var,
     negated,
 )
+from kvcanary_gen.expr.phases import phases
 from kvcanary_gen.expr.schedule import kernel_schedule
 from kvcanary_gen.expr.simplify import simplified_kernel
 from kvcanary_gen.ir import (
+    ChainDomain,
     Domain,
+    EntriesDomain,
     FlatDomain,
     FoldIR,
     KernelIR,
@@ -43,6 +49,7 @@ from kvcanary_gen.ir import (
 class TritonKernel:
     """A kernel's source, and what its launcher must pass."""
 
+    kernel: KernelIR
     name: str
     lines: list[str]
     pointers: list[str]
@@ -61,6 +68,16 @@ def domain_names(domain: Domain) -> tuple[str, ...]:
     return (domain.index,)
 
 
+def searches(domain: Domain) -> bool:
+    """Whether indices look for their segments, for which offsets are read in blocks."""
+    return isinstance(domain, (SegmentDomain, EntriesDomain))
+
+
+def emit_kernels(program: Program, kernel: KernelIR, sizes: dict[str, Sizes]) -> list[TritonKernel]:
+    """The launches of a kernel, in order."""
+    return [KernelEmitter(program, phase, sizes).emit() for phase in phases(kernel)]
+
+
 def _pointer_lines(tensor: TensorArg) -> list[str]:
     """A pointer parameter and its shape, which goes before it where it does not fit behind."""
     name, shape = f"{pointer_name(tensor.name)},", f"# {tensor.shape_text} {tensor.dtype}"
@@ -75,7 +92,7 @@ class KernelEmitter:
         self.kernel = kernel = simplified_kernel(kernel)
         facts = Facts(program.functions, {})
         taken = {name for name, _ in kernel.lets} | {o.total for o in kernel.offsets} | set(kernel.dims)
-        taken |= {state.name for state in kernel.state}
+        taken |= {state.name for state in kernel.state} | {name for name, _ in kernel.segment_lets}
         taken |= {scalar.name for scalar in kernel.scalars} | {"mask", "BLOCK", "SCAN", "lanes"}
         taken |= set(domain_names(kernel.domain))
         self.block = Block(
@@ -98,9 +115,12 @@ class KernelEmitter:
             self._flat(domain)
         elif isinstance(domain, ScanDomain):
             emit_scan(self, domain)
-        elif isinstance(domain, RecurrenceDomain):
-            emit_recurrence(self, domain)
+        elif isinstance(domain, ChainDomain):
+            emit_chain(self, domain)
+        elif isinstance(domain, EntriesDomain):
+            emit_entries(self, domain)
         else:
+            assert isinstance(domain, SegmentDomain)
             emit_segments(self, domain)
         kernel = self.kernel
         pointers = [t.name for t in (*kernel.inputs, *kernel.outputs) if t.name in block.needs.pointers]
@@ -109,12 +129,12 @@ class KernelEmitter:
         sizes = {name: place for name, place in places.items() if place is not None}
         scalars = [s.name for s in kernel.scalars if s.name in block.needs.scalars]
         flags = [t.name for t in kernel.inputs if t.name in block.needs.flags]
-        lanes = isinstance(domain, RecurrenceDomain)
-        lanes = lanes or (isinstance(domain, SegmentDomain) and kernel_schedule(kernel, domain) == "by_segment")
+        lanes = isinstance(domain, SegmentDomain) and kernel_schedule(kernel, domain) == "by_segment"
         self.statics = [s.name for s in kernel.scalars if s.name in block.needs.statics]
         self.folds = [fold for name, fold in self.program.folds.items() if name in block.needs.folds]
         lines = [*self._head(pointers, sizes, scalars, flags, lanes), *self._widen(sizes, scalars, lanes), *block.lines]
         return TritonKernel(
+            kernel,
             f"_{kernel.name}_kernel",
             lines,
             pointers,
@@ -134,28 +154,24 @@ class KernelEmitter:
         kernel = self.kernel
         groups: list[tuple[str, list[str]]] = []
         for title, args in (("inputs", kernel.inputs), ("outputs", kernel.outputs)):
-            shown = [_pointer_lines(a) for a in args if a.name in pointers]
-            groups.append((title, [line for lines in shown for line in lines]))
+            groups.append((title, [line for a in args if a.name in pointers for line in _pointer_lines(a)]))
         listed = {fold.sources: fold for fold in self.folds}
         for sources, fold in listed.items():
-            names = source_arguments(sources, fold.at_most, fold.numbers)
-            groups.append(
-                (
-                    sources.replace("_", " "),
-                    [f"{name}," if "_ptr_" in name else f"{name}: tl.int64," for name in names],
-                )
-            )
+            names = source_arguments(sources, fold.at_most, fold.numbers, fold.table)
+            shown = [f"{name}," if is_pointer(name) else f"{name}: tl.int64," for name in names]
+            groups.append((sources.replace("_", " "), shown))
         numbers = [f"{name}: tl.int64," for name in (*sizes, *scalars)]
         if lanes:
             numbers.append("lanes: tl.int64,  # programs for each segment")
         groups.append(("sizes and scalars", numbers))
         constants = [f"{flag_name(name)}: tl.constexpr," for name in flags]
         constants += [f"{static_name(name)}: tl.constexpr," for name in self.statics]
-        for sources in listed:
-            constants += [f"{name}: tl.constexpr," for name in (count_name(sources), ragged_name(sources))]
-        constants += ["TILE: tl.constexpr,"] if listed else []
+        for fold in listed.values():
+            constants += [f"{name}: tl.constexpr," for name in source_constants(fold)]
+        for fold in self.folds:
+            constants += [f"{name}: tl.constexpr," for name in fold_constants(fold)]
         constants.append("BLOCK: tl.constexpr,")
-        if isinstance(kernel.domain, SegmentDomain):
+        if searches(kernel.domain):
             constants.append("SCAN: tl.constexpr,")
         groups.append(("constants", constants))
         lines = ["@lang.kernel", f"def _{kernel.name}_kernel("]
@@ -188,8 +204,8 @@ class KernelEmitter:
         for part in parts:
             self.block.facts = self.block.facts.with_less(variable, part)
 
-    def lets(self, mask: Code) -> None:
-        for name, node in self.kernel.lets:
+    def lets(self, lets: Iterable[tuple[str, Node]], mask: Code) -> None:
+        for name, node in lets:
             self.block.let(name, node, mask)
 
     def store(self, store: StoreIR, mask: Code) -> None:
@@ -215,8 +231,8 @@ class KernelEmitter:
         block.text(f"{domain.index} = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
         block.write("mask = ", Operator("<", (Atom(domain.index), end)))
         self.bounded(domain.index, count)
-        self.lets(Atom("mask"))
+        self.lets(self.kernel.lets, Atom("mask"))
         for store in self.kernel.stores:
             self.store(store, Atom("mask"))
         emit_point_counters(self, Atom("mask"))
-        emit_checks(self, Atom("mask"))
+        emit_checks(self, () if self.kernel.report is None else self.kernel.report.checks, Atom("mask"))

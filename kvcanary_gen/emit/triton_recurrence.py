@@ -1,94 +1,103 @@
-"""Recurrences as Triton source: what depends on the state alone runs in order, everything else in parallel.
+"""The entries of a recurrence as Triton source: all of them at once, their states read back.
 
-A program takes a segment and walks it block by block. In each block it first computes the state before every entry,
-one entry after the other and with nothing but the statements that the state depends on; then it runs all statements on
-the block at once, the states at hand. Long segments get several programs: each walks the whole chain, and runs the
-second part on every n-th block, so that no program waits for another.
+A program takes a block of indices, and each index looks for its segment. Segments that share indices, which only broken
+offsets make, have more entries than there are indices, and no saved states: programs take them one by one and walk.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcanary_gen.emit.code import Atom, Code, Operator, invoke
+from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
 from kvcanary_gen.emit.triton_checks import emit_checks, emit_point_counters
 from kvcanary_gen.emit.triton_expr import TRUE, pointer_name
-from kvcanary_gen.expr.inventory import bounded_count, kernel_nodes
-from kvcanary_gen.expr.nodes import Node, Type, Var, loads, substitute
+from kvcanary_gen.expr.inventory import bounded_count, point_nodes
+from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
+from kvcanary_gen.expr.phases import saved_load, segment_row
 from kvcanary_gen.expr.schedule import chain_lets
-from kvcanary_gen.ir import KernelIR, RecurrenceDomain
+from kvcanary_gen.ir import EntriesDomain
 
 if TYPE_CHECKING:
     from kvcanary_gen.emit.triton_kernel import KernelEmitter
 
+_NAMES = ("program", "apart", "segment", "first", "end", "start", "found", "begin")
 
-def emit_recurrence(emitter: KernelEmitter, domain: RecurrenceDomain) -> None:
-    block, kernel = emitter.block, emitter.kernel
+
+def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
+    block = emitter.block
     block.needs.pointers[domain.segments] = None
     limit = block.named(domain.limit, TRUE, "limit")
-    end_of = block.named(bounded_count(domain), TRUE, "count")
-    names = {name: block.fresh(name) for name in ("program", "segment", "first", "end", "start", "at")}
-    program, segment, first, end, start, at = names.values()
+    count = block.named(bounded_count(domain), TRUE, "count")
+    offsets = pointer_name(domain.segments)
+    program, apart, segment, first, end, start, found, begin = (block.fresh(name) for name in _NAMES)
+    read = [*point_nodes(emitter.kernel), *(node for _, node in emitter.kernel.lets)]
+    owned = any(isinstance(part, Var) and part.name == domain.owner for node in read for part in node.walk())
     block.text(f"{program} = tl.program_id(0).to(tl.int64)")
-    block.text(f"{segment} = {program} // lanes")
-    block.write("if ", Operator(">=", (Atom(segment), end_of)), ":")
-    block.text("    return")
-    bounds = invoke("lang.segment_bounds", segment, "True", pointer_name(domain.segments), limit)
-    block.write(f"{first}, {end} = ", bounds)
-    emitter.bounded(segment, domain.bound)
-    scalar = _Scalar(emitter, domain, segment)
-    scalar.start()
-    block.text(f"{start} = tl.zeros([], tl.int64)")
-    block.text(f"while {start} < {end} - {first}:")
+    block.text("# Segments that share entries, as broken offsets make them, are taken one by one.")
+    block.write(f"{apart} = ", invoke("lang.offsets_ascend", offsets, count, "SCAN"))
+    block.text(f"{segment} = tl.where({apart}, 0, {program})")
+    block.write(f"while {segment} < ", invoke("tl.where", apart, "1", count), ":")
     with block.indented():
-        block.text(f"{domain.within} = {start} + tl.arange(0, BLOCK)")
-        for state in kernel.state:
-            block.text(f"{state.name} = tl.zeros([BLOCK], tl.{state.first.type.value})")
-        block.text("# The state before each entry of the block, in order.")
-        block.text(f"{at} = {start}")
-        block.text(f"while {at} < tl.minimum({start} + BLOCK, {end} - {first}):")
+        exists = Operator("<", (Atom(segment), count))
+        block.write(f"{first}, {end} = ", invoke("lang.segment_bounds", segment, exists, offsets, limit))
+        walk = _Walk(emitter, domain, segment)
+        walk.start()
+        block.text(f"{start} = tl.zeros([], tl.int64)")
+        block.text(f"while {start} < tl.where({apart}, 1, {end} - {first}):")
         with block.indented():
-            scalar.step(at, first)
-            block.text(f"{at} += 1")
-        block.text("# Everything else, on the whole block at once.")
-        block.text(f"if ({start} // BLOCK) % lanes == {program} % lanes:")
-        with block.indented():
-            everything = [*_parallel_nodes(kernel), *(node for _, node in kernel.lets)]
-            if any(isinstance(p, Var) and p.name == domain.owner for node in everything for p in node.walk()):
-                block.text(f"{domain.owner} = {segment} + tl.zeros([BLOCK], tl.int64)")
-            block.text(f"{domain.index} = {first} + {domain.within}")
-            block.text(f"mask = {domain.index} < {end}")
-            _parallel(emitter, domain)
-        block.text(f"{start} += BLOCK")
+            block.text(f"if {apart}:")
+            with block.indented():
+                block.text(f"{domain.index} = {program} * BLOCK + tl.arange(0, BLOCK)")
+                search = invoke("lang.bisect_segment", domain.index, offsets, count)
+                block.write(f"{domain.owner if owned else '_'}, {begin}, {found} = ", search)
+                block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), limit))))
+                block.text(f"{domain.within} = {domain.index} - {begin}")
+                _read_states(emitter, domain)
+            block.text("else:")
+            with block.indented():
+                if owned:
+                    block.text(f"{domain.owner} = {segment} + tl.zeros([BLOCK], tl.int64)")
+                block.text(f"{domain.within} = {start} + tl.arange(0, BLOCK)")
+                block.text(f"{domain.index} = {first} + {domain.within}")
+                block.text(f"mask = {domain.index} < {end}")
+                walk.emit(start, first, end)
+            _body(emitter, domain)
+            block.text(f"{start} += BLOCK")
+        block.text(f"{segment} += tl.num_programs(0)")
 
 
-def _parallel_nodes(kernel: KernelIR) -> list[Node]:
-    """Expressions that run on a whole block."""
-    serial = [state.first for state in kernel.state] + [state.next for state in kernel.state]
-    return [node for node in kernel_nodes(kernel) if not any(node is other for other in (*serial, kernel.advances))]
+def _read_states(emitter: KernelEmitter, domain: EntriesDomain) -> None:
+    before = emitter.block.facts
+    emitter.bounded(domain.index, domain.limit)
+    index = Var(Type.INT, domain.index, "index")
+    for state in emitter.kernel.state:
+        emitter.block.assign(state.name, saved_load(emitter.kernel, state, index), Atom("mask"))
+    emitter.block.facts = before
 
 
-def _parallel(emitter: KernelEmitter, domain: RecurrenceDomain) -> None:
+def _body(emitter: KernelEmitter, domain: EntriesDomain) -> None:
+    """Everything that happens at an entry, on the whole block at once."""
     before = emitter.block.facts
     mask = Atom("mask")
     emitter.bounded(domain.owner, domain.bound)
     emitter.bounded(domain.index, domain.limit)
-    emitter.lets(mask)
+    emitter.lets(emitter.kernel.lets, mask)
     for store in emitter.kernel.stores:
         emitter.store(store, mask)
     emit_point_counters(emitter, mask)
-    emit_checks(emitter, mask)
+    emit_checks(emitter, () if emitter.kernel.report is None else emitter.kernel.report.checks, mask)
     emitter.block.facts = before
 
 
-class _Scalar:
-    """The chain of one segment: its variables are scalars, named after those of the whole block."""
+class _Walk:
+    """The chain of one segment, entry by entry: its variables are scalars, named after those of the whole block."""
 
-    def __init__(self, emitter: KernelEmitter, domain: RecurrenceDomain, segment: str) -> None:
-        self.emitter, self.domain, self.segment = emitter, domain, segment
+    def __init__(self, emitter: KernelEmitter, domain: EntriesDomain, segment: str) -> None:
+        self.emitter, self.domain = emitter, domain
         block, kernel = emitter.block, emitter.kernel
         self.lets = chain_lets(kernel)
-        self.names: dict[str, str] = {domain.index: block.fresh("chain_index"), domain.within: "at"}
+        self.at = block.fresh("at")
+        self.names: dict[str, str] = {domain.index: block.fresh("chain_index"), domain.within: self.at}
         for name, _ in [*((s.name, s.first) for s in kernel.state), *self.lets]:
             self.names[name] = block.fresh(f"chain_{name}")
         types = {**dict(self.lets), **{s.name: s.first for s in kernel.state}}
@@ -96,28 +105,39 @@ class _Scalar:
         for name, mine in self.names.items():
             known = types.get(name)
             self.variables[name] = Var(known.type, mine, "let") if known else Var(Type.INT, mine, "index")
+        self.row = block.fresh("row")
+        block.uniform |= {segment, self.row, *self.names.values()}
 
     def _code(self, node: Node) -> Code:
         return self.emitter.block.value(substitute(node, self.variables), TRUE)
 
     def start(self) -> None:
-        block = self.emitter.block
-        for state in self.emitter.kernel.state:
-            mine, type_ = self.names[state.name], state.first.type.value
-            if any(loads(state.first)):
-                block.write(f"{mine} = ", self._code(state.first))
-            else:
-                block.write(f"{mine} = ", invoke("tl.full", "[]", self._code(state.first), f"tl.{type_}"))
+        block, kernel = self.emitter.block, self.emitter.kernel
+        block.write(f"{self.row} = ", self._code(segment_row(self.domain)))
+        for state in kernel.state:
+            first = saved_load(kernel, state, Var(Type.INT, self.row, "index"))
+            block.assign(self.names[state.name], first, TRUE)
 
-    def step(self, at: str, first: str) -> None:
+    def emit(self, start: str, first: str, end: str) -> None:
+        """The state before each entry of a block."""
+        block, kernel = self.emitter.block, self.emitter.kernel
+        for state in kernel.state:
+            block.text(f"{state.name} = tl.zeros([BLOCK], tl.{state.first.type.value})")
+        block.text(f"{self.at} = {start}")
+        block.text(f"while {self.at} < tl.minimum({start} + BLOCK, {end} - {first}):")
+        with block.indented():
+            self._step(first)
+            block.text(f"{self.at} += 1")
+
+    def _step(self, first: str) -> None:
         emitter, domain, block = self.emitter, self.domain, self.emitter.block
         before = block.facts
         index = self.names[domain.index]
-        self.variables[domain.within] = Var(Type.INT, at, "index")
         emitter.bounded(index, domain.limit)
-        block.text(f"{index} = {first} + {at}")
+        block.text(f"{index} = {first} + {self.at}")
         for state in emitter.kernel.state:
-            block.text(f"{state.name} = tl.where({domain.within} == {at}, {self.names[state.name]}, {state.name})")
+            here, name = f"{domain.within} == {self.at}", self.names[state.name]
+            block.text(f"{state.name} = tl.where({here}, {name}, {state.name})")
         for name, node in self.lets:
             mine = substitute(node, self.variables)
             block.assign(self.names[name], mine, TRUE)

@@ -24,7 +24,7 @@ def emit_scan(emitter: KernelEmitter, domain: ScanDomain) -> None:
     block.text(f"{domain.index} = {start} + tl.arange(0, BLOCK)")
     block.write("mask = ", Operator("<", (Atom(domain.index), count)))
     emitter.bounded(domain.index, domain.count)
-    emitter.lets(Atom("mask"))
+    emitter.lets(emitter.kernel.lets, Atom("mask"))
     for offsets in emitter.kernel.offsets:
         _running_sum(emitter, domain, offsets)
     for store in emitter.kernel.stores:

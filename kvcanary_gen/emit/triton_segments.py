@@ -54,7 +54,7 @@ def _by_index(emitter: KernelEmitter, domain: SegmentDomain, count: Code, limit:
     block.write(f"{domain.owner}, {first}, {found} = ", search)
     block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), limit))))
     block.text(f"{domain.within} = {domain.index} - {first}")
-    emitter.lets(Atom("mask"))
+    emitter.lets(emitter.kernel.lets, Atom("mask"))
     for store in emitter.kernel.stores:
         emitter.store(store, Atom("mask"))
 
@@ -76,7 +76,7 @@ def _by_segment(emitter: KernelEmitter, domain: SegmentDomain, count: Code, limi
     block.text(f"{domain.within} = {start} + tl.arange(0, BLOCK)")
     block.text(f"{domain.index} = {first} + {domain.within}")
     block.text(f"mask = {domain.index} < {end}")
-    emitter.lets(Atom("mask"))
+    emitter.lets(emitter.kernel.lets, Atom("mask"))
     for store, overwritten in zip(emitter.kernel.stores, reach, strict=True):
         kept = block.fresh("kept")
         block.text(f"{kept} = mask & ({domain.within} >= {overwritten})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from kvcanary_gen.expr.inventory import chain_nodes
 from kvcanary_gen.expr.nodes import Node, Var, substitute
 from kvcanary_gen.ir import KernelIR, SegmentDomain, StoreIR
 
@@ -66,9 +67,7 @@ def index_names(node: Node, lets: Iterable[tuple[str, Node]]) -> set[str]:
 
 def chain_lets(kernel: KernelIR) -> list[tuple[str, Node]]:
     """The lets that the next state depends on."""
-    wanted = {p.name for s in kernel.state for p in s.next.walk() if isinstance(p, Var)}
-    if kernel.advances is not None:
-        wanted |= {part.name for part in kernel.advances.walk() if isinstance(part, Var)}
+    wanted = {part.name for node in chain_nodes(kernel) for part in node.walk() if isinstance(part, Var)}
     kept: list[tuple[str, Node]] = []
     for name, node in reversed(kernel.lets):
         if name in wanted:

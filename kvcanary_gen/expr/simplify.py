@@ -6,62 +6,102 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from kvcanary_gen.expr.fold import constant, simplified
+from kvcanary_gen.expr.inventory import ending_nodes, point_nodes, segment_nodes
 from kvcanary_gen.expr.nodes import Node, names_of
-from kvcanary_gen.ir import FlatDomain, FunctionIR, KernelIR, OffsetsIR, SegmentDomain, StoreIR, TensorArg
+from kvcanary_gen.ir import (
+    CheckIR,
+    Domain,
+    FlatDomain,
+    FunctionIR,
+    KernelIR,
+    OffsetsIR,
+    ScanDomain,
+    SegmentDomain,
+    StoreIR,
+    TensorArg,
+)
 
 Lets = tuple[tuple[str, Node], ...]
+Change = Callable[[Node], Node]
 
 
 def simplified_kernel(kernel: KernelIR) -> KernelIR:
     """The same kernel; stores that are certainly outside their tensor are gone too."""
     tensors = kernel.tensors
+    inside = tuple(s for s in kernel.stores if all((constant(index) or 0) >= 0 for index in s.indices))
+    finals = tuple(s for s in kernel.finals if all((constant(index) or 0) >= 0 for index in s.indices))
+    return without_unread(
+        changed(replace(kernel, stores=inside, finals=finals), lambda node: simplified(node, tensors))
+    )
 
-    def fold(node: Node) -> Node:
-        return simplified(node, tensors)
+
+def changed(kernel: KernelIR, change: Change) -> KernelIR:
+    """The same kernel with every expression changed."""
+
+    def lets(found: Lets) -> Lets:
+        return tuple((name, change(node)) for name, node in found)
 
     def stores(found: Iterable[StoreIR]) -> tuple[StoreIR, ...]:
-        inside = [store for store in found if all((constant(index) or 0) >= 0 for index in store.indices)]
-        return tuple(StoreIR(s.tensor, tuple(map(fold, s.indices)), fold(s.value)) for s in inside)
+        return tuple(StoreIR(s.tensor, tuple(map(change, s.indices)), change(s.value)) for s in found)
 
-    domain = kernel.domain
-    when = None if domain.when is None else fold(domain.when)
-    if isinstance(domain, SegmentDomain):
-        domain = replace(domain, count=fold(domain.count), limit=fold(domain.limit), when=when)
-    elif isinstance(domain, FlatDomain):
-        domain = replace(domain, count=fold(domain.count), bound=fold(domain.bound), when=when)
-    else:
-        domain = replace(domain, count=fold(domain.count), when=when)
-    offsets = tuple(OffsetsIR(o.tensor, fold(o.sum), o.total, o.rest) for o in kernel.offsets)
-    inner, finals = stores(kernel.stores), stores(kernel.finals)
-    read = [node for store in inner for node in (*store.indices, store.value)] + [o.sum for o in offsets]
-    kernel = _simplified_reports(kernel, fold)
-    read += [node for state in kernel.state for node in (state.first, state.next)] + [c.add for c in kernel.counters]
-    read += [] if kernel.advances is None else [kernel.advances]
-    for check in kernel.report.checks if kernel.report is not None else ():
-        read += [] if check.when is None else [check.when]
-        read += [reason.fails for reason in check.reasons] + [value for _, value in check.row if value is not None]
-    lets = used_lets(tuple((name, fold(node)) for name, node in kernel.lets), read)
-    return replace(kernel, domain=domain, lets=lets, offsets=offsets, stores=inner, finals=finals)
-
-
-def _simplified_reports(kernel: KernelIR, fold: Callable[[Node], Node]) -> KernelIR:
-    """The same for what a kernel carries along, counts and reports."""
-    state = tuple(replace(s, first=fold(s.first), next=fold(s.next)) for s in kernel.state)
-    counters = tuple(replace(counter, add=fold(counter.add)) for counter in kernel.counters)
-    advances = None if kernel.advances is None else fold(kernel.advances)
     report = kernel.report
     if report is not None:
-        checks = tuple(
-            replace(
-                check,
-                when=None if check.when is None else fold(check.when),
-                reasons=tuple(replace(reason, fails=fold(reason.fails)) for reason in check.reasons),
-                row=tuple((field, None if value is None else fold(value)) for field, value in check.row),
-            )
-            for check in report.checks
+        before, checks, after = (_checks(found, change) for found in (report.before, report.checks, report.after))
+        report = replace(report, before=before, checks=checks, after=after)
+    return replace(
+        kernel,
+        domain=_domain(kernel.domain, change),
+        lets=lets(kernel.lets),
+        segment_lets=lets(kernel.segment_lets),
+        after_lets=lets(kernel.after_lets),
+        offsets=tuple(OffsetsIR(o.tensor, change(o.sum), o.total, o.rest) for o in kernel.offsets),
+        stores=stores(kernel.stores),
+        finals=stores(kernel.finals),
+        state=tuple(replace(s, first=change(s.first), next=change(s.next)) for s in kernel.state),
+        counters=tuple(replace(counter, add=change(counter.add)) for counter in kernel.counters),
+        advances=None if kernel.advances is None else change(kernel.advances),
+        report=report,
+    )
+
+
+def _domain(domain: Domain, change: Change) -> Domain:
+    when = None if domain.when is None else change(domain.when)
+    count = change(domain.count)
+    if isinstance(domain, ScanDomain):
+        return replace(domain, count=count, when=when)
+    if isinstance(domain, FlatDomain):
+        return replace(domain, count=count, bound=change(domain.bound), when=when)
+    if isinstance(domain, SegmentDomain):
+        return replace(domain, count=count, limit=change(domain.limit), when=when)
+    return replace(domain, count=count, bound=change(domain.bound), limit=change(domain.limit), when=when)
+
+
+def _checks(checks: Iterable[CheckIR], change: Change) -> tuple[CheckIR, ...]:
+    return tuple(
+        replace(
+            check,
+            when=None if check.when is None else change(check.when),
+            reasons=tuple(replace(reason, fails=change(reason.fails)) for reason in check.reasons),
+            row=tuple((field, None if value is None else change(value)) for field, value in check.row),
         )
-        report = replace(report, checks=checks)
-    return replace(kernel, state=state, counters=counters, advances=advances, report=report)
+        for check in checks
+    )
+
+
+def without_unread(kernel: KernelIR) -> KernelIR:
+    """The same kernel without names that nothing reads."""
+    bare = replace(kernel, segment_lets=(), after_lets=())
+    after_lets = used_lets(kernel.after_lets, ending_nodes(bare))
+    read = [*point_nodes(kernel), *ending_nodes(replace(kernel, after_lets=after_lets))]
+    segment_lets = used_lets(kernel.segment_lets, segment_nodes(bare))
+    return replace(kernel, lets=used_lets(kernel.lets, read), segment_lets=segment_lets, after_lets=after_lets)
+
+
+def with_used(kernel: KernelIR, names: Lets) -> KernelIR:
+    """The kernel with names in front of its own, as far as its points read them."""
+    whole = without_unread(replace(kernel, lets=(*names, *kernel.lets)))
+    kept = {name for name, _ in names} & {name for name, _ in whole.lets}
+    return replace(kernel, lets=(*((name, node) for name, node in names if name in kept), *kernel.lets))
 
 
 def simplified_function(function: FunctionIR, tensors: Mapping[str, TensorArg]) -> FunctionIR:

@@ -25,9 +25,9 @@ class Source:
             return 0
         return self.rows[row][place]
 
-    def word(self, row: int, place: int) -> int:
-        """A little-endian word of 8 bytes."""
-        return sum(self.byte(row, wrap(place + k, "int64")) << (8 * k) for k in range(8))
+    def word(self, row: int, place: int, size: int) -> int:
+        """A little-endian word of 8 bytes, the first `size` of which count; the others are zero."""
+        return sum(self.byte(row, wrap(place + k, "int64")) << (8 * k) for k in range(min(8, size)))
 
 
 def run_fold(machine: Machine, fold: FoldIR, args: list[int]) -> int:
@@ -42,7 +42,9 @@ def run_fold(machine: Machine, fold: FoldIR, args: list[int]) -> int:
         env = {**params, **source.numbers}
         row, byte = machine.eval(fold.row, env), machine.eval(fold.byte, env)
         state = fold.start
-        for place in range(0, machine.eval(fold.length, env), 8):
-            state = machine.eval(fold.step, {"state": state, "word": source.word(row, wrap(byte + place, "int64"))})
+        length = machine.eval(fold.length, env)
+        for place in range(0, length, 8):
+            word = source.word(row, wrap(byte + place, "int64"), length - place)
+            state = machine.eval(fold.step, {"state": state, "word": word})
         total = machine.eval(fold.combine, {"total": total, "state": state})
     return total

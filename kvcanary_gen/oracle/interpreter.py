@@ -176,7 +176,7 @@ def run_kernel(program: Program, kernel: KernelIR, args: Values) -> None:
             env[name] = machine.eval(node, env)
         run_stores(machine, kernel, env)
         count_point(machine, kernel, env)
-        report_point(machine, kernel, env)
+        report_point(machine, kernel, () if kernel.report is None else kernel.report.checks, env)
 
 
 def run_stores(machine: Machine, kernel: KernelIR, env: dict[str, int]) -> None:

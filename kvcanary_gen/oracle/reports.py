@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kvcanary_gen.expr.nodes import Node
 from kvcanary_gen.ir import CheckIR, KernelIR, RecurrenceDomain
 from kvcanary_gen.oracle.values import wrap
 
@@ -30,9 +32,9 @@ def _add(machine: Machine, tensor: str, amount: int) -> None:
         array.store((0,) * len(array.shape), array.data[0] + amount)
 
 
-def report_point(machine: Machine, kernel: KernelIR, env: dict[str, int]) -> None:
+def report_point(machine: Machine, kernel: KernelIR, checks: Iterable[CheckIR], env: dict[str, int]) -> None:
     """Appends the rows of one point, group by group."""
-    for check in kernel.report.checks if kernel.report is not None else ():
+    for check in checks:
         if check.when is None or machine.eval(check.when, env):
             bits = 0
             for reason in check.reasons:
@@ -53,19 +55,37 @@ def _append(machine: Machine, kernel: KernelIR, check: CheckIR, bits: int, env: 
 
 
 def run_recurrence(machine: Machine, kernel: KernelIR, domain: RecurrenceDomain) -> None:
-    """Segment after segment, entry after entry."""
+    """What is known of every segment; then segment after segment, entry after entry; then a second look at each."""
     from kvcanary_gen.oracle.interpreter import run_stores, segments
 
+    report = kernel.report
+    before, checks, after = ((), (), ()) if report is None else (report.before, report.checks, report.after)
     count = min(machine.eval(domain.count, {}), machine.eval(domain.bound, {}))
+    firsts: dict[int, dict[str, int]] = {}
+    for owner in range(min(count, len(machine.array(domain.segments).data) - 1)):
+        env = {domain.owner: owner}
+        _names(machine, kernel.segment_lets, env)
+        report_point(machine, kernel, before, env)
+        firsts[owner] = {state.name: machine.eval(state.first, env) for state in kernel.state}
+    entries: list[dict[str, int]] = []
     limit = machine.eval(domain.limit, {})
     for owner, first, end in segments(machine.array(domain.segments), count, limit):
-        state = {s.name: machine.eval(s.first, {domain.owner: owner}) for s in kernel.state}
+        state = firsts[owner]
         for index in range(first, end):
             env = {domain.owner: owner, domain.within: index - first, domain.index: index, **state}
-            for name, node in kernel.lets:
-                env[name] = machine.eval(node, env)
+            _names(machine, kernel.lets, env)
             run_stores(machine, kernel, env)
             count_point(machine, kernel, env)
-            report_point(machine, kernel, env)
+            report_point(machine, kernel, checks, env)
+            entries.append(env)
             if kernel.advances is None or machine.eval(kernel.advances, env):
                 state = {s.name: machine.eval(s.next, env) for s in kernel.state}
+    for env in entries if after else ():
+        _names(machine, kernel.after_lets, env)
+        report_point(machine, kernel, after, env)
+
+
+def _names(machine: Machine, lets: Iterable[tuple[str, Node]], env: dict[str, int]) -> None:
+    """Gives names their values, each visible to those behind it."""
+    for name, node in lets:
+        env[name] = machine.eval(node, env)

@@ -1,10 +1,11 @@
-"""Resolves what a kernel reports, counts and carries along: checks, counters, recurrences, names of records."""
+"""Resolves what a kernel reports and counts, and names of records."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.expr.nodes import Const, Load, Node, Type, Var
 from kvcanary_gen.expr.parse import parse_record
 from kvcanary_gen.expr.records import names_record
@@ -17,38 +18,40 @@ from kvcanary_gen.ir import (
     ReasonIR,
     RecurrenceDomain,
     ReportIR,
-    StateIR,
     TensorArg,
 )
 from kvcanary_gen.resolve.records import record_fields
+from kvcanary_gen.schema.checks import CheckGroup
 
 if TYPE_CHECKING:
     from kvcanary_gen.resolve.kernel_reader import KernelReader
     from kvcanary_gen.resolve.lets import LetReader
 
 Lets = list[tuple[str, Node]]
+# Of segments before anything is stored, of points, of points once all is stored.
+Scopes = tuple[Scope, Scope, Scope]
 
 
-def read_lets(reader: KernelReader, names: LetReader) -> set[str]:
-    """Reads all lets; `name: tensor[index]` makes a variable of each field. Returns the names of these variables."""
+def read_lets(reader: KernelReader, names: LetReader, lets: dict[str, str], *path: str) -> set[str]:
+    """Reads the lets at `path`; `name: tensor[index]` makes a variable of each field.
+
+    Returns the names of these variables.
+    """
     found: set[str] = set()
-    for name, text in reader.kernel.let.items():
-        mark = reader.place("let", name, key=True)
+    for name, text in lets.items():
+        mark = reader.place(*path, name, key=True)
         located = reader.context.located(text, mark)
         before = len(names.lets)
         if not names_record(located, names.scope):
             names.read(name, located, mark)
         else:
             record = parse_record(located, names.scope, reader.context.out)
-            found |= _read_record(reader, names, name, record)
-        reader.read += [(located, node) for _, node in names.lets[before:]]
+            found |= _read_record(names, name, record, mark)
+        reader.note(located, (node for _, node in names.lets[before:]))
     return found
 
 
-def _read_record(
-    reader: KernelReader, names: LetReader, name: str, record: tuple[str, tuple[Node, ...]] | None
-) -> set[str]:
-    mark = reader.place("let", name, key=True)
+def _read_record(names: LetReader, name: str, record: tuple[str, tuple[Node, ...]] | None, mark: Mark) -> set[str]:
     names.declare(name, mark)
     if record is None:
         names.scope = names.scope.with_let(name, None)
@@ -73,46 +76,6 @@ def without_unused(reader: KernelReader, lets: Lets, of_records: set[str]) -> Le
     return [(name, node) for name, node in lets if name not in of_records or name in used]
 
 
-def resolve_state_names(reader: KernelReader, names: LetReader, domain: Domain | None) -> Lets:
-    """First values of the state, which see the owner alone."""
-    recurrence = reader.kernel.recurrence
-    if recurrence is None:
-        return []
-    if not isinstance(domain, RecurrenceDomain):
-        if domain is not None:
-            mark = reader.place("recurrence", key=True)
-            reader.fail(mark, "KVG-037", "a recurrence runs along segments; give the domain some")
-        for name in recurrence.state:
-            names.declare(name, reader.place("recurrence", "state", name, key=True))
-            names.scope = names.scope.with_let(name, None)
-        return []
-    inner = dict.fromkeys((domain.within, domain.index), "has no value before a segment's first entry")
-    variables = {name: v for name, v in names.scope.variables.items() if name not in inner}
-    outer = replace(names.scope, variables=variables, hidden={**names.scope.hidden, **inner})
-    firsts: Lets = []
-    for name, state in recurrence.state.items():
-        names.declare(name, reader.place("recurrence", "state", name, key=True))
-        node = reader.expr(state.first, outer, None, "`first`", "recurrence", "state", name, "first")
-        names.scope = names.scope.with_let(name, None if node is None else node.type)
-        if node is not None:
-            firsts.append((name, node))
-    return firsts
-
-
-def resolve_state(reader: KernelReader, scope: Scope, firsts: Lets) -> tuple[Node | None, list[StateIR]]:
-    recurrence = reader.kernel.recurrence
-    if recurrence is None:
-        return None, []
-    advances = reader.expr(recurrence.advances, scope, Type.BOOL, "`advances`", "recurrence", "advances")
-    found: list[StateIR] = []
-    for name, first in firsts:
-        text = recurrence.state[name].next
-        node = reader.expr(text, scope, first.type, "`next`", "recurrence", "state", name, "next")
-        if node is not None:
-            found.append(StateIR(name, first, node))
-    return advances, found
-
-
 def resolve_counters(reader: KernelReader, before: Scope, inside: Scope) -> list[CounterIR]:
     """`before` is the scope of one launch, `inside` that of a point."""
     found: list[CounterIR] = []
@@ -132,7 +95,8 @@ def resolve_counters(reader: KernelReader, before: Scope, inside: Scope) -> list
     return found
 
 
-def resolve_report(reader: KernelReader, scope: Scope, domain: Domain | None) -> ReportIR | None:
+def resolve_report(reader: KernelReader, scopes: Scopes, domain: Domain | None) -> ReportIR | None:
+    """Checks of all phases."""
     kernel, context = reader.kernel, reader.context
     report = kernel.report
     if kernel.checks and domain is not None and not isinstance(domain, (FlatDomain, RecurrenceDomain)):
@@ -140,8 +104,9 @@ def resolve_report(reader: KernelReader, scope: Scope, domain: Domain | None) ->
         context.out.add(reader.place("checks", key=True), "KVG-039", message)
         return None
     if report is None:
-        if kernel.checks:
-            context.out.add(reader.place("checks", key=True), "KVG-039", "checks need a `report` to append rows to")
+        path = next((path for path, groups in _sections(reader).items() if groups), None)
+        if path is not None:
+            context.out.add(reader.place(*path, key=True), "KVG-039", "checks need a `report` to append rows to")
         return None
     ring, index = reader.mine.get(report.ring), reader.mine.get(report.next)
     good = True
@@ -170,41 +135,80 @@ def resolve_report(reader: KernelReader, scope: Scope, domain: Domain | None) ->
     if report.into not in fields:
         context.unknown(reader.place("report", "into"), f"field of {ring.record}", report.into, list(fields))
         return None
-    checks = [_group(reader, name, fields, scope) for name in kernel.checks]
-    return ReportIR(report.ring, report.next, tuple(check for check in checks if check is not None))
+    phases: list[tuple[CheckIR, ...]] = []
+    for (path, groups), scope in zip(_sections(reader).items(), scopes, strict=True):
+        with reader.reading_outputs(path[0] != "checks"):
+            found = [_Group(reader, path, name, group, fields, scope).resolve() for name, group in groups.items()]
+        phases.append(tuple(check for check in found if check is not None))
+    before, checks, after = phases
+    return ReportIR(report.ring, report.next, checks, before, after)
+
+
+def _sections(reader: KernelReader) -> dict[tuple[str, ...], dict[str, CheckGroup]]:
+    """Groups of checks by where they stand: of segments, of points, of points once all is stored."""
+    kernel = reader.kernel
+    return {
+        ("recurrence", "checks"): {} if kernel.recurrence is None else kernel.recurrence.checks,
+        ("checks",): kernel.checks,
+        ("after", "checks"): {} if kernel.after is None else kernel.after.checks,
+    }
 
 
 def _flags(reader: KernelReader) -> list[str]:
     return [name for name, enum in reader.context.document.section("enums").items() if enum.kind == "flag"]
 
 
-def _group(reader: KernelReader, name: str, fields: dict[str, tuple[Type, str]], scope: Scope) -> CheckIR | None:
-    group, report, context = reader.kernel.checks[name], reader.kernel.report, reader.context
-    assert report is not None
-    when = reader.expr(group.when, scope, Type.BOOL, "`when`", "checks", name, "when")
-    reasons: list[ReasonIR] = []
-    for reason, check in group.reasons.items():
-        member = f"{report.reasons}.{reason}"
-        fails = reader.expr(check.fails, scope, Type.BOOL, "`fails`", "checks", name, "reasons", reason, "fails")
-        if member not in scope.members:
-            known = [m.partition(".")[2] for m in scope.members if m.startswith(f"{report.reasons}.")]
-            mark = reader.place("checks", name, "reasons", reason, key=True)
-            context.unknown(mark, f"member of {report.reasons}", reason, known)
-        elif fails is not None and check.enabled:
-            reasons.append(ReasonIR(Const(Type.INT, scope.members[member], member), fails))
-    row: list[tuple[str, Node | None]] = []
-    missing = [f"'{field}'" for field in fields if field != report.into and field not in group.row]
-    if missing:
-        mark = reader.place("checks", name, "row", key=True)
-        context.out.add(mark, "KVG-039", f"the row has no {', '.join(missing)}")
-    for field in group.row:
-        if field not in fields or field == report.into:
-            known = [f for f in fields if f != report.into]
-            context.unknown(reader.place("checks", name, "row", field, key=True), "field to fill", field, known)
-    for field, (type_, _) in fields.items():
-        if field == report.into:
-            row.append((field, None))
-        elif field in group.row:
-            node = reader.expr(group.row[field], scope, type_, f"'{field}'", "checks", name, "row", field)
-            row.append((field, node))
-    return CheckIR(name, when, tuple(reasons), tuple(row)) if reasons else None
+@dataclass
+class _Group:
+    """A group of checks being resolved."""
+
+    reader: KernelReader
+    section: tuple[str, ...]
+    name: str
+    group: CheckGroup
+    fields: dict[str, tuple[Type, str]]
+    scope: Scope
+
+    def resolve(self) -> CheckIR | None:
+        when = self._expr(self.group.when, Type.BOOL, "`when`", "when")
+        reasons = self._reasons()
+        row = self._row()
+        return CheckIR(self.name, when, tuple(reasons), tuple(row)) if reasons else None
+
+    def _expr(self, text: str | None, want: Type, what: str, *path: str) -> Node | None:
+        return self.reader.expr(text, self.scope, want, what, *self.section, self.name, *path)
+
+    def _mark(self, *path: str) -> Mark:
+        return self.reader.place(*self.section, self.name, *path, key=True)
+
+    def _reasons(self) -> list[ReasonIR]:
+        report, context, members = self.reader.kernel.report, self.reader.context, self.scope.members
+        assert report is not None
+        found: list[ReasonIR] = []
+        for reason, check in self.group.reasons.items():
+            member = f"{report.reasons}.{reason}"
+            fails = self._expr(check.fails, Type.BOOL, "`fails`", "reasons", reason, "fails")
+            if member not in members:
+                known = [m.partition(".")[2] for m in members if m.startswith(f"{report.reasons}.")]
+                context.unknown(self._mark("reasons", reason), f"member of {report.reasons}", reason, known)
+            elif fails is not None and check.enabled:
+                found.append(ReasonIR(Const(Type.INT, members[member], member), fails))
+        return found
+
+    def _row(self) -> list[tuple[str, Node | None]]:
+        report, context, given = self.reader.kernel.report, self.reader.context, self.group.row
+        assert report is not None
+        missing = [f"'{field}'" for field in self.fields if field != report.into and field not in given]
+        if missing:
+            context.out.add(self._mark("row"), "KVG-039", f"the row has no {', '.join(missing)}")
+        for field in given:
+            if field not in self.fields or field == report.into:
+                known = [f for f in self.fields if f != report.into]
+                context.unknown(self._mark("row", field), "field to fill", field, known)
+        row: list[tuple[str, Node | None]] = []
+        for field, (type_, _) in self.fields.items():
+            if field == report.into:
+                row.append((field, None))
+            elif field in given:
+                row.append((field, self._expr(given[field], type_, f"'{field}'", "row", field)))
+        return row

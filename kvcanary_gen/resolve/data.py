@@ -56,7 +56,8 @@ def resolve_structs(context: Context) -> dict[str, StructIR]:
         values, order = tuple(value for value in others if value is not None), tuple(struct.fields)
         if struct.capacity is None:
             if len(fields) + len(values) == len(struct.fields):
-                found[name] = StructIR(name, struct.doc, struct.contract, "", tuple(fields), values, order)
+                table = _table(context, name, struct, values)
+                found[name] = StructIR(name, struct.doc, struct.contract, "", tuple(fields), values, order, table)
             continue
         for value in values:
             place = context.document.mark("structs", name, "fields", value.name, "type")
@@ -71,6 +72,19 @@ def resolve_structs(context: Context) -> dict[str, StructIR]:
             context.out.add(mark, "KVG-031", f"no field of {name} is {struct.capacity} elements long")
         found[name] = StructIR(name, struct.doc, struct.contract, struct.capacity, tuple(fields), (), order)
     return {name: found[name] for name in declared if name in found}
+
+
+def _table(context: Context, name: str, struct: Struct, values: tuple[StructValueIR, ...]) -> str:
+    """Name of the class that holds any number of the struct, if it has one."""
+    if struct.table is None:
+        return ""
+    mark = context.document.mark("structs", name, "table")
+    taken = next((s for s in ("structs", "enums", "tags") if struct.table in context.document.names(s)), None)
+    if taken is not None:
+        context.out.add(mark, "KVG-014", f"'{struct.table}' is declared already under `{taken}`")
+    elif check_name(context, struct.table, mark) and not any(value.kind == "bytes" for value in values):
+        context.out.add(mark, "KVG-030", f"a table holds byte sources, and {name} has no `bytes` field")
+    return struct.table
 
 
 def _field(context: Context, name: str, struct: Struct, field: str) -> StructFieldIR | None:

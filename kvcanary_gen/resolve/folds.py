@@ -89,6 +89,7 @@ def _fold(context: Context, name: str, fold: Fold, arguments: Arguments, structs
         tuple((p, Type(t)) for p, t in fold.params.items()),
         sources.name,
         struct.name,
+        struct.table,
         sources.at_most,
         next(value.name for value in struct.values if value.kind == "bytes"),
         tuple(value.name for value in numbers),

@@ -71,7 +71,8 @@ def check_functions(reader: KernelReader) -> None:
     reported: set[str] = set()
     for text, node in reader.read if reader.complete else ():
         for name in dict.fromkeys(p.function for p in node.walk() if isinstance(p, Call) and not p.builtin):
-            for need, why in _unmet(reader, name):
+            late = any(node is other for other in reader.late)
+            for need, why in _unmet(reader, name, outputs=late):
                 if need not in reported:
                     reader.fail(_call_mark(text, name), "KVG-012", f"{name} reads '{need}', which {why}")
                 reported.add(need)
@@ -96,11 +97,12 @@ def _call_mark(text: LocatedStr, name: str) -> Mark:
     return text.mark_at(call.start() if call else 0)
 
 
-def _unmet(reader: KernelReader, name: str) -> list[tuple[str, str]]:
+def _unmet(reader: KernelReader, name: str, *, outputs: bool) -> list[tuple[str, str]]:
     """What a function needs and the kernel does not give, with the reason."""
     function = reader.functions[name]
     given = [*function.tensors, *function.presence]
-    found = [(need, f"is an output of {reader.name}") for need in given if need in reader.output_names]
+    closed = frozenset() if outputs else reader.output_names
+    found = [(need, f"is an output of {reader.name}") for need in given if need in closed]
     missing = [need for need in (*given, *function.scalars) if need not in reader.mine]
     found += [(need, f"{reader.name} does not take; list it as an argument") for need in dict.fromkeys(missing)]
     absent = [reader.arguments[need] for need in missing]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from kvcanary_gen.diagnostics import Mark
@@ -58,8 +59,10 @@ class KernelReader:
         self.complete = True
         self.listed: dict[str, Mark] = {}
         self.misplaced: set[str] = set()
-        # Every expression read so far, with its text.
+        # Every expression read so far, with its text; and those that may read outputs.
         self.read: list[tuple[LocatedStr, Node]] = []
+        self.late: list[Node] = []
+        self.open_outputs = False
         self.scalars = [arg for arg in self._listed("scalars", kernel.scalars) if isinstance(arg, ScalarArg)]
         self.sources = [arg for arg in self._listed("sources", kernel.sources) if isinstance(arg, SourcesArg)]
         self.inputs = self._tensors("inputs", kernel.inputs)
@@ -84,8 +87,22 @@ class KernelReader:
         located = self.context.located(text, self.place(*path))
         node = parse_expr(located, scope, want, self.context.out, what)
         if node is not None:
-            self.read.append((located, node))
+            self.note(located, [node])
         return node
+
+    def note(self, text: LocatedStr, nodes: Iterable[Node]) -> None:
+        """Remembers expressions that were read."""
+        for node in nodes:
+            self.read.append((text, node))
+            if self.open_outputs:
+                self.late.append(node)
+
+    @contextmanager
+    def reading_outputs(self, allowed: bool = True) -> Iterator[None]:
+        """What is read meanwhile runs before anything is stored, or when all is, so that it may read outputs."""
+        before, self.open_outputs = self.open_outputs, allowed
+        yield
+        self.open_outputs = before
 
     # --- arguments ----------------------------------------------------------------------------------------------
 
@@ -168,6 +185,14 @@ class KernelReader:
             broken |= {axis.dim for arg in self.arguments.values() for axis in getattr(arg, "shape", ()) if axis.dim}
         tensors = {name: info for name, info in scope.tensors.items() if name not in self.output_names}
         return replace(scope, tensors=tensors, hidden=hidden, broken=scope.broken | broken)
+
+    def with_stored(self, scope: Scope) -> Scope:
+        """The same with the outputs that `store` writes, for what runs before anything is stored or when all is."""
+        stored = {target.partition("[")[0].strip() for target in self.kernel.store} & self.output_names
+        tensors = argument_scope(self.context, self.mine, {}).tensors
+        opened = {name: info for name, info in tensors.items() if name in stored}
+        hidden = {name: why for name, why in scope.hidden.items() if name not in stored}
+        return replace(scope, tensors={**scope.tensors, **opened}, hidden=hidden)
 
     def target_scope(self, scope: Scope) -> Scope:
         """The same for the place that a store goes to, where outputs stand."""

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from kvcanary_gen.expr.nodes import Type
+from kvcanary_gen.expr.nodes import Node, Type
 from kvcanary_gen.expr.parse import parse_target
 from kvcanary_gen.expr.scope import Scope
-from kvcanary_gen.ir import Domain, FoldIR, FunctionIR, KernelIR, OffsetsIR, ScanDomain, StoreIR, TensorArg
+from kvcanary_gen.expr.simplify import with_used
+from kvcanary_gen.ir import (
+    Domain,
+    FoldIR,
+    FunctionIR,
+    KernelIR,
+    OffsetsIR,
+    RecurrenceDomain,
+    ScanDomain,
+    StoreIR,
+    TensorArg,
+)
 from kvcanary_gen.resolve.checks import (
     read_lets,
     resolve_counters,
     resolve_report,
-    resolve_state,
-    resolve_state_names,
     without_unused,
 )
 from kvcanary_gen.resolve.context import Arguments, Context
@@ -22,6 +31,7 @@ from kvcanary_gen.resolve.domains import resolve_domain
 from kvcanary_gen.resolve.kernel_checks import check_folds, check_functions, check_order, check_written
 from kvcanary_gen.resolve.kernel_reader import KernelReader, bind_dims
 from kvcanary_gen.resolve.lets import LetReader
+from kvcanary_gen.resolve.recurrence import Recurrence
 
 __all__ = ["bind_dims", "resolve_kernels"]
 
@@ -43,32 +53,38 @@ def _kernel(reader: KernelReader) -> KernelIR | None:
     names = LetReader(reader.context, reader.name, reader.scope(), taken)
     launch_scope = names.scope
     domain = resolve_domain(reader, names)
-    firsts = resolve_state_names(reader, names, domain)
-    of_records = read_lets(reader, names)
+    recurrence = Recurrence(reader, names, domain)
+    of_records = read_lets(reader, names, kernel.let, "let")
     offsets = _offsets(reader, names.scope, domain)
     stores = _stores(reader, "store", kernel.store, names.scope)
     finals = _finals(reader, names, domain)
-    advances, state = resolve_state(reader, names.scope, firsts)
+    advances, state = recurrence.resolve(names.scope)
+    after = _after(reader, names, domain)
     counters = resolve_counters(reader, launch_scope, names.scope)
-    report = resolve_report(reader, names.scope, domain)
+    report = resolve_report(reader, (recurrence.scope, names.scope, after.scope), domain)
+    segment_lets = without_unused(reader, recurrence.lets, recurrence.of_records)
+    after_lets = without_unused(reader, after.lets, after.of_records)
     names.lets = without_unused(reader, names.lets, of_records)
     writers = {
         "store": [store.tensor for store in stores],
         "offsets": [part.tensor for part in offsets],
         "finally": [store.tensor for store in finals],
         "counters": [counter.tensor for counter in counters],
+        "recurrence": [kernel.recurrence.saved] if kernel.recurrence and _runs_along(domain) else [],
         "report": [] if report is None else [report.ring, report.next],
     }
     wanted = len(kernel.store) + len(kernel.offsets) + len(kernel.finally_) + len(kernel.counters)
     found = len(stores) + len(offsets) + len(finals) + len(counters)
-    reports = kernel.report is not None or bool(kernel.checks)
+    reports = kernel.report is not None or bool(kernel.checks) or kernel.after is not None
     check_written(reader, writers, complete=found == wanted and (report is not None) == reports)
     check_functions(reader)
     check_folds(reader)
     if domain is None or not reader.complete:
         return None
     check_order(reader, domain, stores, tuple(names.lets))
-    return KernelIR(
+    # Entries see what is known of their segment.
+    shared = tuple((name, node) for name, node in recurrence.shared if (name, node) in segment_lets)
+    found_kernel = KernelIR(
         reader.name,
         kernel.doc,
         kernel.contract,
@@ -89,7 +105,38 @@ def _kernel(reader: KernelReader) -> KernelIR | None:
         report,
         advances,
         tuple(state),
+        "" if kernel.recurrence is None else kernel.recurrence.saved,
+        tuple(segment_lets),
+        tuple(after_lets),
     )
+    return with_used(found_kernel, shared)
+
+
+def _runs_along(domain: Domain | None) -> bool:
+    """Whether a recurrence has segments to run along; a domain with errors may have them."""
+    return domain is None or isinstance(domain, RecurrenceDomain)
+
+
+@dataclass(frozen=True)
+class _After:
+    """Names that the end of a kernel declares."""
+
+    lets: list[tuple[str, Node]]
+    of_records: set[str]
+    scope: Scope
+
+
+def _after(reader: KernelReader, names: LetReader, domain: Domain | None) -> _After:
+    """What happens once all is stored; its names follow those of the entries."""
+    declared = reader.kernel.after
+    if declared is None:
+        return _After([], set(), names.scope)
+    if domain is not None and not isinstance(domain, RecurrenceDomain):
+        reader.fail(reader.place("after", key=True), "KVG-037", "`after` belongs to a recurrence")
+    ending = LetReader(reader.context, reader.name, reader.with_stored(names.scope), names.taken)
+    with reader.reading_outputs():
+        of_records = read_lets(reader, ending, declared.let, "after", "let")
+    return _After(ending.lets, of_records, ending.scope)
 
 
 def _stores(reader: KernelReader, section: str, stores: dict[str, str], scope: Scope) -> list[StoreIR]:

@@ -52,8 +52,22 @@ class State(SpecModel):
 class Recurrence(SpecModel):
     """What a kernel carries along each segment, in order."""
 
+    saved: Name = Field(description="Scratch output of records with a field for each variable of the state, in order.")
+    let: dict[Name, Expr] = Field(
+        default_factory=dict, description="Of a segment, before anything is stored; may read what `store` writes."
+    )
+    checks: dict[Name, CheckGroup] = Field(
+        default_factory=dict, description="Checks of a segment, before anything is stored."
+    )
     advances: Expr | None = Field(default=None, description="Only entries where this holds change the state.")
     state: dict[Name, State] = Field(min_length=1)
+
+
+class After(SpecModel):
+    """What happens at each point once all is stored."""
+
+    let: dict[Name, Expr] = Field(default_factory=dict, description="May read what `store` writes.")
+    checks: dict[Name, CheckGroup] = Field(min_length=1, description="Checks in the order of their rows.")
 
 
 class Fold(SpecModel):
@@ -66,7 +80,7 @@ class Fold(SpecModel):
     when: Expr | None = Field(default=None, description="Static condition; where it is false the value is `start`.")
     row: Expr = Field(description="Row of the source's tensor.")
     byte: Expr = Field(description="First byte inside the row.")
-    length: Expr = Field(description="Bytes to read, known on the host, in multiples of 8.")
+    length: Expr = Field(description="Bytes to read, known on the host; the last word is padded with zeros.")
     start: StrictInt = Field(default=0, ge=0, description="Value before the first word and before the first source.")
     step: Expr = Field(description="Next value after a `word`, from `state`.")
     combine: Expr = Field(description="Next value after a source, from `total` and the source's `state`.")

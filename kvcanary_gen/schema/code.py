@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt
 
-from kvcanary_gen.schema.checks import CheckGroup, Counter, Recurrence, Report
+from kvcanary_gen.schema.checks import After, CheckGroup, Counter, Recurrence, Report
 from kvcanary_gen.schema.text import (
     Doc,
     Expr,
@@ -59,12 +59,20 @@ class Offsets(SpecModel):
     )
 
 
+class Folding(SpecModel):
+    """How a kernel is launched whose folds read more than a tile of each source."""
+
+    block: PowerOfTwo = Field(ge=16, le=16384)
+    num_warps: PowerOfTwo = Field(ge=1, le=16, json_schema_extra={"enum": [1, 2, 4, 8, 16]})
+
+
 class Schedule(SpecModel):
     """How the kernel is launched; changes speed, never meaning."""
 
     block: PowerOfTwo = Field(default=512, ge=16, le=16384)
     num_warps: PowerOfTwo = Field(default=4, ge=1, le=16, json_schema_extra={"enum": [1, 2, 4, 8, 16]})
     num_stages: StrictInt = Field(default=1, ge=1, le=8)
+    folding: Folding | None = Field(default=None, description="The same where bytes are folded, tile after tile.")
 
 
 class Kernel(SpecModel):
@@ -87,6 +95,7 @@ class Kernel(SpecModel):
     finally_: dict[Target, Expr] = Field(default_factory=dict, alias="finally")
     report: Report | None = Field(default=None, description="Where checks append their rows.")
     checks: dict[Name, CheckGroup] = Field(default_factory=dict, description="Checks in the order of their rows.")
+    after: After | None = Field(default=None, description="What happens at each point of a recurrence in the end.")
     schedule: Schedule = Schedule()
 
 

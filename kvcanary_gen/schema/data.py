@@ -95,6 +95,9 @@ class Struct(SpecModel):
     doc: Doc
     contract: Doc = ""
     capacity: Name | None = Field(default=None, description="Name of the size that allocation takes, if any.")
+    table: Name | None = Field(
+        default=None, description="Class that holds any number of them on the device, whatever their alignment."
+    )
     fields: dict[Name, StructField] = Field(min_length=1)
 
 

@@ -170,7 +170,7 @@ def test_unreadable_files_leave_the_others_to_the_schema(copy: Copy) -> None:
         ("layouts.yaml", "kind: flag", "kind: ¦flags"),
         ("layouts.yaml", "kind: int", "kind: ¦integer"),
         ("layouts.yaml", "      token: {type: int64", "      token: {type: ¦int63"),
-        ("kernels/write.yaml", "link: {type: uint64, ", "link: {type: ¦uint63, "),
+        ("kernels/write.yaml", "prev_hash: {type: uint64, ", "prev_hash: {type: ¦uint63, "),
         ("context.yaml", "page_size: {type: int64, at_least: 1", "page_size: {type: int64, at_least: ¦x"),
         ("context.yaml", "page_size: {type: int64, at_least: 1", "page_size: {type: ¦int63, at_least: 1"),
         ("context.yaml", "type: RealKvSource[<= MAX_REAL", "type: ¦RealKvSources[<= MAX_REAL"),
@@ -188,10 +188,11 @@ def test_unreadable_files_leave_the_others_to_the_schema(copy: Copy) -> None:
         ("kernels/verify.yaml", "stored: canary_buf[slot]", "stored: canary_buf[¦slt]"),
         (
             "kernels/write.yaml",
-            'previous_position: {first: "seeds[r].position"',
-            'previous_position: {first: "seeds[¦rr].position"',
+            'previous_position: {first: "canary_buf[seed].position"',
+            'previous_position: {first: "canary_buf[¦sed].position"',
         ),
-        ("kernels/write.yaml", "seeds[r].position: canary", "seeds[¦rr].position: canary"),
+        ("kernels/write.yaml", "seed: write_seed_slot_indices[r]", "seed: write_seed_slot_indices[¦rr]"),
+        ("kernels/write.yaml", "found: canary_buf[slot]", "found: canary_buf[¦slt]"),
     ],
 )
 def test_what_uses_a_broken_declaration_is_not_reported_too(copy: Copy, file: str, old: str, new: str) -> None:

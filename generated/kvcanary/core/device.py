@@ -29,9 +29,9 @@ VIOLATION_FIELD_STORED_CHAIN_HASH = tl.constexpr(5)
 VIOLATION_FIELD_EXPECTED_AUX = tl.constexpr(6)
 VIOLATION_FIELD_FAIL_REASON_BITS = tl.constexpr(7)
 VIOLATION_NUM_FIELDS = tl.constexpr(8)
-WRITE_SEED_FIELD_LINK = tl.constexpr(0)
-WRITE_SEED_FIELD_POSITION = tl.constexpr(1)
-WRITE_SEED_NUM_FIELDS = tl.constexpr(2)
+WRITE_CHAIN_FIELD_PREV_HASH = tl.constexpr(0)
+WRITE_CHAIN_FIELD_PREVIOUS_POSITION = tl.constexpr(1)
+WRITE_CHAIN_NUM_FIELDS = tl.constexpr(2)
 FAIL_REASON_VERIFY_CHAIN_HASH_MISMATCH = tl.constexpr(1)
 FAIL_REASON_VERIFY_POSITION_MISMATCH = tl.constexpr(2)
 FAIL_REASON_VERIFY_REAL_KV_HASH_MISMATCH = tl.constexpr(4)
@@ -141,6 +141,21 @@ def slot_at(
 
 
 @triton.jit
+def real_kv_hash_of_tile(state, tile):
+    """A whole tile, word by word."""
+    word_0, word_1, word_2, word_3, word_4, word_5, word_6, word_7 = lang.split_words(tile)
+    state = splitmix64(state ^ word_0)
+    state = splitmix64(state ^ word_1)
+    state = splitmix64(state ^ word_2)
+    state = splitmix64(state ^ word_3)
+    state = splitmix64(state ^ word_4)
+    state = splitmix64(state ^ word_5)
+    state = splitmix64(state ^ word_6)
+    state = splitmix64(state ^ word_7)
+    return state
+
+
+@triton.jit
 def real_kv_hash_of_source(
     slot,
     mask,
@@ -151,11 +166,12 @@ def real_kv_hash_of_source(
     page_size,
     num_bytes_per_token,
     read_bytes,
-    TILE: tl.constexpr,
-    RAGGED: tl.constexpr,
     REAL_KV_HASH_MODE: tl.constexpr,
+    TILE: tl.constexpr,
+    ALIGNMENT: tl.constexpr,
+    CUT: tl.constexpr,
 ):
-    """One source's part, word by word."""
+    """One source's part."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
     rows = rows.to(tl.int64) + 0
     row_stride = row_stride.to(tl.int64) + 0
@@ -169,16 +185,34 @@ def real_kv_hash_of_source(
         length = tl.minimum(read_bytes, PARTIAL_REAL_KV_BYTES)
     else:
         length = read_bytes
+    stop = tl.minimum(row_bytes, first + length)
     inside = mask & (row >= 0) & (row < rows)
     start = row * row_stride
     state = tl.full(slot.shape, 0, tl.uint64)
     byte = tl.zeros([], tl.int64)
+    if TILE == 8:
+        while byte + 256 <= length:
+            tile_0 = lang.load_tile(tensor_ptr, start, first + byte, stop, inside, TILE, ALIGNMENT, CUT)
+            tile_1 = lang.load_tile(tensor_ptr, start, first + byte + 64, stop, inside, TILE, ALIGNMENT, CUT)
+            tile_2 = lang.load_tile(tensor_ptr, start, first + byte + 128, stop, inside, TILE, ALIGNMENT, CUT)
+            tile_3 = lang.load_tile(tensor_ptr, start, first + byte + 192, stop, inside, TILE, ALIGNMENT, CUT)
+            state = real_kv_hash_of_tile(state, tile_0)
+            state = real_kv_hash_of_tile(state, tile_1)
+            state = real_kv_hash_of_tile(state, tile_2)
+            state = real_kv_hash_of_tile(state, tile_3)
+            byte += 256
     while byte < length:
-        tile = lang.load_words(tensor_ptr, start, first + byte, row_bytes, inside, TILE, RAGGED)
+        tile = lang.load_tile(tensor_ptr, start, first + byte, stop, inside, TILE, ALIGNMENT, CUT)
         if TILE == 2:
             word_0, word_1 = tl.split(tile)
             state = splitmix64(state ^ word_0)
             state = tl.where(byte + 8 < length, splitmix64(state ^ word_1), state)
+        elif TILE == 4:
+            word_0, word_1, word_2, word_3 = lang.split_four(tile)
+            state = splitmix64(state ^ word_0)
+            state = tl.where(byte + 8 < length, splitmix64(state ^ word_1), state)
+            state = tl.where(byte + 16 < length, splitmix64(state ^ word_2), state)
+            state = tl.where(byte + 24 < length, splitmix64(state ^ word_3), state)
         else:
             word_0, word_1, word_2, word_3, word_4, word_5, word_6, word_7 = lang.split_words(tile)
             state = splitmix64(state ^ word_0)
@@ -197,6 +231,8 @@ def real_kv_hash_of_source(
 def real_kv_hash(
     slot,
     mask,
+    real_kv_sources_table_ptr,
+    real_kv_sources_table_len,
     real_kv_sources_ptr_0,
     real_kv_sources_rows_0,
     real_kv_sources_row_stride_0,
@@ -226,13 +262,37 @@ def real_kv_hash(
     real_kv_sources_num_bytes_per_token_3,
     real_kv_sources_read_bytes_3,
     REAL_KV_SOURCES_COUNT: tl.constexpr,
-    REAL_KV_SOURCES_RAGGED: tl.constexpr,
+    REAL_KV_SOURCES_TABLE: tl.constexpr,
     REAL_KV_HASH_MODE: tl.constexpr,
     TILE: tl.constexpr,
+    ALIGNMENT: tl.constexpr,
+    CUT: tl.constexpr,
 ):
     """Hash of the real KV bytes that a slot owns, over all sources in order; bytes outside a tensor are zero."""
     total = tl.full(slot.shape, 0, tl.uint64)
     if REAL_KV_HASH_MODE != REAL_KV_HASH_MODE_NONE:
+        if REAL_KV_SOURCES_TABLE:
+            place = tl.zeros([], tl.int64)
+            while place < real_kv_sources_table_len:
+                entry_ptr = real_kv_sources_table_ptr + 7 * place
+                tensor_ptr = tl.load(entry_ptr).to(tl.pointer_type(tl.uint8))
+                state = real_kv_hash_of_source(
+                    slot,
+                    mask,
+                    tensor_ptr,
+                    tl.load(entry_ptr + 1),
+                    tl.load(entry_ptr + 2),
+                    tl.load(entry_ptr + 3),
+                    tl.load(entry_ptr + 4),
+                    tl.load(entry_ptr + 5),
+                    tl.load(entry_ptr + 6),
+                    REAL_KV_HASH_MODE,
+                    TILE,
+                    ALIGNMENT,
+                    CUT,
+                )
+                total = splitmix64(total ^ state)
+                place += 1
         if REAL_KV_SOURCES_COUNT > 0:
             state = real_kv_hash_of_source(
                 slot,
@@ -244,9 +304,10 @@ def real_kv_hash(
                 real_kv_sources_page_size_0,
                 real_kv_sources_num_bytes_per_token_0,
                 real_kv_sources_read_bytes_0,
-                TILE,
-                REAL_KV_SOURCES_RAGGED,
                 REAL_KV_HASH_MODE,
+                TILE,
+                ALIGNMENT,
+                CUT,
             )
             total = splitmix64(total ^ state)
         if REAL_KV_SOURCES_COUNT > 1:
@@ -260,9 +321,10 @@ def real_kv_hash(
                 real_kv_sources_page_size_1,
                 real_kv_sources_num_bytes_per_token_1,
                 real_kv_sources_read_bytes_1,
-                TILE,
-                REAL_KV_SOURCES_RAGGED,
                 REAL_KV_HASH_MODE,
+                TILE,
+                ALIGNMENT,
+                CUT,
             )
             total = splitmix64(total ^ state)
         if REAL_KV_SOURCES_COUNT > 2:
@@ -276,9 +338,10 @@ def real_kv_hash(
                 real_kv_sources_page_size_2,
                 real_kv_sources_num_bytes_per_token_2,
                 real_kv_sources_read_bytes_2,
-                TILE,
-                REAL_KV_SOURCES_RAGGED,
                 REAL_KV_HASH_MODE,
+                TILE,
+                ALIGNMENT,
+                CUT,
             )
             total = splitmix64(total ^ state)
         if REAL_KV_SOURCES_COUNT > 3:
@@ -292,9 +355,10 @@ def real_kv_hash(
                 real_kv_sources_page_size_3,
                 real_kv_sources_num_bytes_per_token_3,
                 real_kv_sources_read_bytes_3,
-                TILE,
-                REAL_KV_SOURCES_RAGGED,
                 REAL_KV_HASH_MODE,
+                TILE,
+                ALIGNMENT,
+                CUT,
             )
             total = splitmix64(total ^ state)
     return total

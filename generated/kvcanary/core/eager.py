@@ -146,10 +146,10 @@ def byte_rows(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.flatten(1).view(torch.uint8)
 
 
-def load_word(rows: torch.Tensor, row: torch.Tensor, byte: torch.Tensor) -> torch.Tensor:
-    """The little-endian 8-byte word that begins at a byte of a row; bytes outside are zero."""
+def load_word(rows: torch.Tensor, row: torch.Tensor, byte: torch.Tensor, size: int) -> torch.Tensor:
+    """The little-endian 8-byte word that begins at a byte of a row; bytes outside, and from `size` on, are zero."""
     word = torch.zeros_like(byte)
-    for place in range(8):
+    for place in range(min(8, size)):
         word |= load(rows, row, byte + place) << (8 * place)
     return word
 

@@ -81,12 +81,10 @@ def real_kv_hash(
         row = slot // page_size
         byte = slot % page_size * num_bytes_per_token
         state = torch.full_like(slot, 0)
-        if real_kv_hash_mode == layout.RealKvHashMode.PARTIAL:
-            given = torch.tensor(min(source.read_bytes, layout.PARTIAL_REAL_KV_BYTES))
-        else:
-            given = torch.tensor(source.read_bytes)
-        for place in range(0, given, 8):
-            word = eager.load_word(rows, row, byte + place)
+        part = min(source.read_bytes, layout.PARTIAL_REAL_KV_BYTES)
+        length = part if real_kv_hash_mode == layout.RealKvHashMode.PARTIAL else source.read_bytes
+        for place in range(0, length, 8):
+            word = eager.load_word(rows, row, byte + place, length - place)
             state = splitmix64(state ^ word)
         total = splitmix64(total ^ state)
     return total

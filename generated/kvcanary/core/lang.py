@@ -72,6 +72,23 @@ def offsets_ascend(offsets_ptr, count, SCAN: tl.constexpr):
 
 
 @triton.jit
+def bisect_segment(index, offsets_ptr, count):
+    """The segment that holds each index, of offsets that ascend: (segment, its first index, whether there is one)."""
+    segment = tl.zeros_like(index)
+    high = segment + count
+    span = count
+    while span > 0:
+        middle = (segment + high) >> 1
+        open_ = segment < high
+        end = tl.load(offsets_ptr + middle + 1, mask=open_, other=0)
+        high = tl.where(open_ & (end > index), middle, high)
+        segment = tl.where(open_ & (end <= index), middle + 1, segment)
+        span = span >> 1
+    first = tl.maximum(tl.load(offsets_ptr + segment, mask=segment < count, other=0), 0)
+    return segment, first, (segment < count) & (first <= index)
+
+
+@triton.jit
 def find_segment(index, offsets_ptr, count, SCAN: tl.constexpr):
     """The last segment that holds each index: (segment, its first index, whether there is one).
 
@@ -80,17 +97,7 @@ def find_segment(index, offsets_ptr, count, SCAN: tl.constexpr):
     segment = tl.zeros_like(index)
     found = index < 0
     if offsets_ascend(offsets_ptr, count, SCAN):
-        high = segment + count
-        span = count
-        while span > 0:
-            middle = (segment + high) >> 1
-            open_ = segment < high
-            end = tl.load(offsets_ptr + middle + 1, mask=open_, other=0)
-            high = tl.where(open_ & (end > index), middle, high)
-            segment = tl.where(open_ & (end <= index), middle + 1, segment)
-            span = span >> 1
-        first = tl.maximum(tl.load(offsets_ptr + segment, mask=segment < count, other=0), 0)
-        found = (segment < count) & (first <= index)
+        segment, _, found = bisect_segment(index, offsets_ptr, count)
     else:
         candidate = tl.zeros([], tl.int64)
         while candidate < count:
@@ -117,26 +124,53 @@ def append(failing, next_ptr, capacity):
 
 
 @triton.jit
-def load_words(tensor_ptr, start, first, row_bytes, inside, WORDS: tl.constexpr, RAGGED: tl.constexpr):
+def load_tile(tensor_ptr, start, first, stop, inside, WORDS: tl.constexpr, ALIGNMENT: tl.constexpr, CUT: tl.constexpr):
     """WORDS neighbouring little-endian words for each lane, [lanes, WORDS], from byte `first` of the row at `start`.
 
-    Bytes outside the row are zero. Rows, and the places in them, begin at multiples of 16 bytes, so whole words are
-    aligned; only a row of a length that no word divides (RAGGED) ends inside one, which is then read by bytes.
+    Bytes before the row's first, and from `stop` on, are zero. CUT says which of them a lane that is inside may have:
+    0 none, 1 those of whole units, 2 any; a unit is ALIGNMENT bytes, of which all places are multiples, at most a word.
     """
-    byte = first[:, None] + 8 * tl.arange(0, WORDS)[None, :]
-    inside = inside[:, None] & (byte >= 0)
-    words_ptr = tensor_ptr.to(tl.pointer_type(tl.uint64))
-    place = start[:, None] + byte
-    words = tl.load(words_ptr + (place >> 3), mask=inside & (byte <= row_bytes - 8), other=0)
-    if RAGGED:
-        # The first word that begins in the last seven bytes of the row; a loop keeps the registers of one byte.
-        shift = tl.zeros([], tl.int64)
-        while shift < 7:
-            last = inside & (byte > row_bytes - 8) & (byte < row_bytes - shift)
-            part = tl.load(tensor_ptr + place + shift, mask=last, other=0)
-            words = words | (part.to(tl.uint64) << (8 * shift).to(tl.uint64))
-            shift += 1
-    return words
+    column = tl.arange(0, WORDS)[None, :]
+    if ALIGNMENT == 16 and CUT == 0:
+        # A lane takes two words at a time; told that they are aligned, the compiler does so too.
+        word = tl.multiple_of((start + first) >> 3, 2)[:, None] + column
+        words_ptr = tensor_ptr.to(tl.pointer_type(tl.uint64))
+        return tl.load(words_ptr + word, mask=inside[:, None], other=0)
+    else:
+        byte = first[:, None] + 8 * column
+        place = start[:, None] + byte
+        inside = inside[:, None] & (byte >= 0)
+        words = tl.zeros(byte.shape, tl.uint64)
+        if ALIGNMENT >= 8:
+            words_ptr = tensor_ptr.to(tl.pointer_type(tl.uint64))
+            words = tl.load(words_ptr + (place >> 3), mask=inside & (byte <= stop[:, None] - 8), other=0)
+        elif ALIGNMENT == 4:
+            halves_ptr = tensor_ptr.to(tl.pointer_type(tl.uint32))
+            low = tl.load(halves_ptr + (place >> 2), mask=inside & (byte <= stop[:, None] - 4), other=0)
+            high = tl.load(halves_ptr + (place >> 2) + 1, mask=inside & (byte <= stop[:, None] - 8), other=0)
+            words = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+        if CUT == 2 or ALIGNMENT == 1:
+            # Whatever no aligned load covers, byte by byte; a loop keeps the registers of one.
+            shift = tl.zeros([], tl.int64)
+            while shift < 8:
+                left = inside & (byte + shift < stop[:, None])
+                if ALIGNMENT == 4:
+                    left = left & (byte + (shift // 4 + 1) * 4 > stop[:, None])
+                elif ALIGNMENT >= 8:
+                    left = left & (byte + 8 > stop[:, None])
+                part = tl.load(tensor_ptr + place + shift, mask=left, other=0)
+                words = words | (part.to(tl.uint64) << (8 * shift).to(tl.uint64))
+                shift += 1
+        return words
+
+
+@triton.jit
+def split_four(words):
+    """The four columns of a tile, split in registers."""
+    even, odd = tl.split(tl.reshape(words, [words.shape[0], 2, 2]))
+    word_0, word_2 = tl.split(even)
+    word_1, word_3 = tl.split(odd)
+    return word_0, word_1, word_2, word_3
 
 
 @triton.jit

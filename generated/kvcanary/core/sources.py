@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import overload
 
 import torch
 
-from .. import errors, structs
+from .. import errors, layout, structs
 from . import checks
+
+# Bytes of a row's piece that a kernel reads at once, in words, and the longest fold that needs no more than one.
+LARGEST_TILE = 8
 
 
 def row_bytes(tensor: torch.Tensor) -> int:
@@ -26,25 +32,138 @@ def packed(tensor: torch.Tensor) -> bool:
     return tensor[:1].is_contiguous()
 
 
+@dataclass(frozen=True)
+class Form:
+    """How a fold reads its sources; kernels are compiled for each form that occurs.
+
+    Attributes:
+        tile (int): Words that are read at once.
+        alignment (int): 16, 8, 4 or 1: every place that is read is a multiple of as many bytes.
+        cut (int): Whether a tile may end before its last word (1), or inside a unit of the alignment (2).
+        long (bool): Whether it takes several tiles.
+    """
+
+    tile: int
+    alignment: int
+    cut: int
+    long: bool
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a fold reads of one source: bytes for each slot, end of the furthest in a row, divisor of all places."""
+
+    length: int
+    furthest: int | None
+    row_bytes: int
+    divisor: int
+
+
+def form_of(reaches: list[Reach]) -> Form:
+    """The form that suits all sources of a fold."""
+    longest = max((reach.length for reach in reaches), default=0)
+    tile = next((words for words in (2, 4) if longest <= 8 * words), LARGEST_TILE)
+    divisor = math.gcd(*(reach.divisor for reach in reaches))
+    alignment = next(unit for unit in (16, 8, 4, 1) if divisor % unit == 0)
+    unit = min(alignment, 8)
+    cut = 0
+    for reach in reaches:
+        inside = reach.furthest is not None and reach.furthest <= reach.row_bytes
+        if reach.length % unit or (not inside and reach.row_bytes % unit):
+            cut = 2
+        elif not inside or reach.length % (8 * tile):
+            cut = max(cut, 1)
+    return Form(tile, alignment, cut, longest > 8 * LARGEST_TILE)
+
+
 # --- RealKvSource ----------------------------------------------------------------------------------------------------
 
 
-def real_kv_source_arguments(sources: Sequence[structs.RealKvSource], most: int) -> tuple[list[object], bool]:
-    """Kernel arguments of `most` sources, those that are missing included, and whether any row ends inside a word."""
-    found: list[object] = []
-    ragged = False
+@dataclass(frozen=True, eq=False)
+class RealKvSourceTable(Sequence[structs.RealKvSource]):
+    """Any number of RealKvSource, at any alignment, as a table on the device.
+
+    Make it once with `build`, outside CUDA graphs, and pass it where a list of RealKvSource is taken. Kernels read
+    the addresses from the table, so a launch takes as many sources as there are. The limits of a plain list, on number
+    and alignment, do not hold here; places that are multiples of 16 bytes are read fastest, then those of 8, 4 and 1.
+
+    Attributes:
+        sources (tuple of RealKvSource): The sources, in the order in which they are hashed.
+        table (int64 [n, 7]): Of each source its address and geometry.
+    """
+
+    sources: tuple[structs.RealKvSource, ...]
+    table: torch.Tensor
+    forms: dict[object, Form] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def build(cls, sources: Sequence[structs.RealKvSource]) -> RealKvSourceTable:
+        """Checks the sources, and writes their table to the device on which they lie.
+
+        Args:
+            sources: at least one. Their tensors must not be reallocated while the table is in use.
+
+        Raises:
+            CanaryError: a source has a field of another kind, a number out of range, or rows that are not packed.
+        """
+        name = "sources"
+        if isinstance(sources, RealKvSourceTable):
+            sources = sources.sources
+        real_kv_source_kinds(name, sources)
+        if not sources:
+            want, have = "at least 1 long", "0"
+            raise errors.CanaryValueError("KVC-032", f"kv-canary: {name} must be {want}, got {have}")
+        for place, source in enumerate(sources):
+            path = f"{name}[{place}]"
+            below(f"{path}.page_size", source.page_size, 1)
+            checks.int64(f"{path}.page_size", source.page_size)
+            below(f"{path}.num_bytes_per_token", source.num_bytes_per_token, 1)
+            checks.int64(f"{path}.num_bytes_per_token", source.num_bytes_per_token)
+            below(f"{path}.read_bytes", source.read_bytes, 1)
+            above(f"{path}.read_bytes", source.read_bytes, "num_bytes_per_token", source.num_bytes_per_token)
+            checks.int64(f"{path}.read_bytes", source.read_bytes)
+            bytes_of(f"{path}.tensor", source.tensor, 1)
+        first = sources[0].tensor
+        anchor = (f"{name}[0].tensor", first, first.dtype, first.dim())
+        real_kv_source_devices(name, sources, [anchor])
+        rows = [[source.tensor.data_ptr(), *_real_kv_source_numbers(source)] for source in sources]
+        return cls(tuple(sources), torch.tensor(rows, dtype=torch.int64, device=first.device))
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @overload
+    def __getitem__(self, place: int) -> structs.RealKvSource: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[structs.RealKvSource, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> structs.RealKvSource | tuple[structs.RealKvSource, ...]:
+        return self.sources[place]
+
+
+def _real_kv_source_numbers(source: structs.RealKvSource) -> list[int]:
+    tensor = source.tensor
+    geometry = [tensor.shape[0], row_stride(tensor), row_bytes(tensor)]
+    return [*geometry, source.page_size, source.num_bytes_per_token, source.read_bytes]
+
+
+def real_kv_source_arguments(sources: Sequence[structs.RealKvSource], most: int) -> list[object]:
+    """Kernel arguments of a table and of `most` sources, those that are missing included."""
+    if isinstance(sources, RealKvSourceTable):
+        return [sources.table, len(sources), *[None, 0, 0, 0, 0, 0, 0] * most]
+    found: list[object] = [None, 0]
     for source in sources:
-        length = row_bytes(source.tensor)
-        ragged = ragged or length % 8 != 0
-        found += [source.tensor.view(torch.uint8), source.tensor.shape[0], row_stride(source.tensor), length]
-        found += [source.page_size, source.num_bytes_per_token, source.read_bytes]
+        found += [source.tensor.view(torch.uint8), *_real_kv_source_numbers(source)]
     for _ in range(most - len(sources)):
         found += [None, 0, 0, 0, 0, 0, 0]
-    return found, ragged
+    return found
 
 
 def real_kv_source_kinds(name: str, sources: Sequence[structs.RealKvSource]) -> None:
     """A tuple or list of sources, their fields of the declared kinds."""
+    if isinstance(sources, RealKvSourceTable):
+        return
     if not isinstance(sources, (tuple, list)):
         want, have = "a tuple of RealKvSource", type(sources).__name__
         raise errors.CanaryTypeError("KVC-001", f"kv-canary: {name} must be {want}, got {have}")
@@ -57,8 +176,16 @@ def real_kv_source_kinds(name: str, sources: Sequence[structs.RealKvSource]) -> 
         checks.kind(f"{path}.read_bytes", source.read_bytes, int)
 
 
+def real_kv_source_count(name: str, sources: Sequence[structs.RealKvSource], most: int) -> None:
+    """As many sources as one launch takes; a table may hold more."""
+    if not isinstance(sources, RealKvSourceTable):
+        checks.count(name, sources, most)
+
+
 def real_kv_source_values(name: str, sources: Sequence[structs.RealKvSource]) -> None:
     """Numbers of every source are in their ranges."""
+    if isinstance(sources, RealKvSourceTable):
+        return
     for place, source in enumerate(sources):
         path = f"{name}[{place}]"
         below(f"{path}.page_size", source.page_size, 1)
@@ -72,6 +199,8 @@ def real_kv_source_values(name: str, sources: Sequence[structs.RealKvSource]) ->
 
 def real_kv_source_geometry(name: str, sources: Sequence[structs.RealKvSource]) -> None:
     """Tensors of every source can be read row by row, in aligned words."""
+    if isinstance(sources, RealKvSourceTable):
+        return
     for place, source in enumerate(sources):
         bytes_of(f"{name}[{place}].tensor", source.tensor, 16)
 
@@ -84,7 +213,42 @@ def real_kv_source_devices(name: str, sources: Sequence[structs.RealKvSource], t
         checks.devices([tensors[0], row])
 
 
+# --- real_kv_hash ----------------------------------------------------------------------------------------------------
+
+
+def real_kv_hash_form(sources: Sequence[structs.RealKvSource], real_kv_hash_mode: layout.RealKvHashMode) -> Form:
+    """The form in which `real_kv_hash` reads its sources."""
+    key = ("real_kv_hash", real_kv_hash_mode)
+    if isinstance(sources, RealKvSourceTable) and key in sources.forms:
+        return sources.forms[key]
+    reaches: list[Reach] = []
+    for source in sources:
+        tensor = source.tensor
+        length = (
+            min(source.read_bytes, layout.PARTIAL_REAL_KV_BYTES)
+            if real_kv_hash_mode == layout.RealKvHashMode.PARTIAL
+            else source.read_bytes
+        )
+        furthest = (source.page_size - 1) * source.num_bytes_per_token + length
+        divisor = math.gcd(tensor.data_ptr(), row_stride(tensor), source.num_bytes_per_token)
+        reaches.append(Reach(length, furthest, row_bytes(tensor), divisor))
+    form = form_of(reaches)
+    if isinstance(sources, RealKvSourceTable):
+        sources.forms[key] = form
+    return form
+
+
 # --- Shared -----------------------------------------------------------------------------------------------------------
+
+
+def is_table(sources: object) -> bool:
+    """Whether sources are a table on the device."""
+    return isinstance(sources, RealKvSourceTable)
+
+
+def inline(sources: Sequence[object]) -> int:
+    """How many sources are arguments of the kernel itself."""
+    return 0 if is_table(sources) else len(sources)
 
 
 def below(name: str, have: int, least: int) -> None:

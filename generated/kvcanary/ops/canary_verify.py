@@ -173,6 +173,6 @@ def validate(
     sources.real_kv_source_devices("context.real_kv_sources", context.real_kv_sources, tensors)
     checks.aligned(tensors)
     checks.words("context.canary_buf", context.canary_buf)
-    checks.count("context.real_kv_sources", context.real_kv_sources, 4)
+    sources.real_kv_source_count("context.real_kv_sources", context.real_kv_sources, 4)
     sources.real_kv_source_values("context.real_kv_sources", context.real_kv_sources)
     sources.real_kv_source_geometry("context.real_kv_sources", context.real_kv_sources)

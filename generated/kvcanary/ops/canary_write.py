@@ -10,7 +10,7 @@ import torch
 
 from .. import errors, layout, structs
 from ..core import checks, dispatch, eager, sources
-from . import write_collisions, write_entries, write_seeds
+from . import write_entries
 
 # --- Public functions -------------------------------------------------------------------------------------------------
 
@@ -42,8 +42,8 @@ def launch_canary_write_kernel(
         enable_write_input_assert (bool): Whether tokens and positions are compared with the expected ones.
         expected_input_tokens (int64 [num_new_tokens], optional): Token ids that the entries should have.
         expected_input_positions (int64 [num_new_tokens], optional): Positions that the entries should have.
-        workspace (int64 [>= write_req_capacity, WRITE_SEED_NUM_FIELDS], optional): Scratch for the seeds; allocated
-            when missing, so pass your own under graph capture.
+        workspace (int64 [>= num_new_tokens + write_req_capacity, WRITE_CHAIN_NUM_FIELDS], optional): Scratch for the
+            chains; allocated when missing, so pass your own under graph capture.
         backend (str, optional): 'triton' or 'reference'; chosen by KVCANARY_BACKEND or the device if None.
 
     Raises:
@@ -64,25 +64,15 @@ def launch_canary_write_kernel(
     )
     if workspace is None:
         workspace = torch.empty(
-            [plan.write_seed_slot_indices.shape[0], layout.WRITE_SEED_NUM_FIELDS],
+            [input_ids.shape[0] + plan.write_seed_slot_indices.shape[0], layout.WRITE_CHAIN_NUM_FIELDS],
             dtype=torch.int64,
             device=context.canary_buf.device,
         )
     if dispatch.use_triton(context.canary_buf, backend):
-        write_seeds.launch(
-            canary_buf=context.canary_buf,
-            write_seed_slot_indices=plan.write_seed_slot_indices,
-            write_num_valid_reqs=plan.write_num_valid_reqs,
-            seeds=workspace,
-            violation_ring=context.violation_ring,
-            violation_write_index=context.violation_write_index,
-            kernel_kind=context.kernel_kind,
-        )
         write_entries.launch(
             write_offsets=plan.write_offsets,
             write_seed_slot_indices=plan.write_seed_slot_indices,
             write_num_valid_reqs=plan.write_num_valid_reqs,
-            seeds=workspace,
             input_ids=input_ids,
             positions=positions,
             out_cache_loc=out_cache_loc,
@@ -90,6 +80,7 @@ def launch_canary_write_kernel(
             expected_input_positions=expected_input_positions,
             enable_chain_position_assert=context.enable_chain_position_assert,
             canary_buf=context.canary_buf,
+            write_chain=workspace,
             violation_ring=context.violation_ring,
             violation_write_index=context.violation_write_index,
             slot_run_counter=context.slot_run_counter,
@@ -99,35 +90,12 @@ def launch_canary_write_kernel(
             real_kv_hash_mode=context.real_kv_hash_mode,
             enable_write_input_assert=enable_write_input_assert,
         )
-        write_collisions.launch(
-            write_offsets=plan.write_offsets,
-            write_seed_slot_indices=plan.write_seed_slot_indices,
-            write_num_valid_reqs=plan.write_num_valid_reqs,
-            seeds=workspace,
-            input_ids=input_ids,
-            positions=positions,
-            out_cache_loc=out_cache_loc,
-            canary_buf=context.canary_buf,
-            violation_ring=context.violation_ring,
-            violation_write_index=context.violation_write_index,
-            kernel_kind=context.kernel_kind,
-        )
     else:
         dispatch.refuse_capture("launch_canary_write_kernel", context.canary_buf)
-        write_seeds.reference(
-            canary_buf=context.canary_buf,
-            write_seed_slot_indices=plan.write_seed_slot_indices,
-            write_num_valid_reqs=plan.write_num_valid_reqs,
-            seeds=workspace,
-            violation_ring=context.violation_ring,
-            violation_write_index=context.violation_write_index,
-            kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
-        )
         write_entries.reference(
             write_offsets=plan.write_offsets,
             write_seed_slot_indices=plan.write_seed_slot_indices,
             write_num_valid_reqs=plan.write_num_valid_reqs,
-            seeds=workspace,
             input_ids=input_ids,
             positions=positions,
             out_cache_loc=out_cache_loc,
@@ -135,6 +103,7 @@ def launch_canary_write_kernel(
             expected_input_positions=expected_input_positions,
             enable_chain_position_assert=context.enable_chain_position_assert,
             canary_buf=context.canary_buf,
+            write_chain=workspace,
             violation_ring=context.violation_ring,
             violation_write_index=context.violation_write_index,
             slot_run_counter=context.slot_run_counter,
@@ -143,19 +112,6 @@ def launch_canary_write_kernel(
             kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
             real_kv_hash_mode=context.real_kv_hash_mode,
             enable_write_input_assert=enable_write_input_assert,
-        )
-        write_collisions.reference(
-            write_offsets=plan.write_offsets,
-            write_seed_slot_indices=plan.write_seed_slot_indices,
-            write_num_valid_reqs=plan.write_num_valid_reqs,
-            seeds=workspace,
-            input_ids=input_ids,
-            positions=positions,
-            out_cache_loc=out_cache_loc,
-            canary_buf=context.canary_buf,
-            violation_ring=context.violation_ring,
-            violation_write_index=context.violation_write_index,
-            kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
         )
 
 
@@ -194,24 +150,14 @@ def launch_canary_write_kernel_torch_reference(
     dispatch.refuse_capture("launch_canary_write_kernel_torch_reference", context.canary_buf)
     if workspace is None:
         workspace = torch.empty(
-            [plan.write_seed_slot_indices.shape[0], layout.WRITE_SEED_NUM_FIELDS],
+            [input_ids.shape[0] + plan.write_seed_slot_indices.shape[0], layout.WRITE_CHAIN_NUM_FIELDS],
             dtype=torch.int64,
             device=context.canary_buf.device,
         )
-    write_seeds.reference(
-        canary_buf=context.canary_buf,
-        write_seed_slot_indices=plan.write_seed_slot_indices,
-        write_num_valid_reqs=plan.write_num_valid_reqs,
-        seeds=workspace,
-        violation_ring=context.violation_ring,
-        violation_write_index=context.violation_write_index,
-        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
-    )
     write_entries.reference(
         write_offsets=plan.write_offsets,
         write_seed_slot_indices=plan.write_seed_slot_indices,
         write_num_valid_reqs=plan.write_num_valid_reqs,
-        seeds=workspace,
         input_ids=input_ids,
         positions=positions,
         out_cache_loc=out_cache_loc,
@@ -219,6 +165,7 @@ def launch_canary_write_kernel_torch_reference(
         expected_input_positions=expected_input_positions,
         enable_chain_position_assert=context.enable_chain_position_assert,
         canary_buf=context.canary_buf,
+        write_chain=workspace,
         violation_ring=context.violation_ring,
         violation_write_index=context.violation_write_index,
         slot_run_counter=context.slot_run_counter,
@@ -227,19 +174,6 @@ def launch_canary_write_kernel_torch_reference(
         kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
         real_kv_hash_mode=context.real_kv_hash_mode,
         enable_write_input_assert=enable_write_input_assert,
-    )
-    write_collisions.reference(
-        write_offsets=plan.write_offsets,
-        write_seed_slot_indices=plan.write_seed_slot_indices,
-        write_num_valid_reqs=plan.write_num_valid_reqs,
-        seeds=workspace,
-        input_ids=input_ids,
-        positions=positions,
-        out_cache_loc=out_cache_loc,
-        canary_buf=context.canary_buf,
-        violation_ring=context.violation_ring,
-        violation_write_index=context.violation_write_index,
-        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
     )
 
 
@@ -307,15 +241,15 @@ def validate(
     if expected_input_positions is not None:
         checks.length("expected_input_positions", expected_input_positions.shape[0], num_new_tokens)
     if workspace is not None:
-        checks.at_least("workspace", workspace.shape[0], write_seed_slot_indices_len)
+        checks.at_least("workspace", workspace.shape[0], num_new_tokens + write_seed_slot_indices_len)
     if workspace is not None:
-        checks.length("workspace.shape[1]", workspace.shape[1], layout.WRITE_SEED_NUM_FIELDS)
+        checks.length("workspace.shape[1]", workspace.shape[1], layout.WRITE_CHAIN_NUM_FIELDS)
     checks.contiguous(tensors)
     checks.devices(tensors)
     sources.real_kv_source_devices("context.real_kv_sources", context.real_kv_sources, tensors)
     checks.aligned(tensors)
     checks.words("context.canary_buf", context.canary_buf)
-    checks.count("context.real_kv_sources", context.real_kv_sources, 4)
+    sources.real_kv_source_count("context.real_kv_sources", context.real_kv_sources, 4)
     sources.real_kv_source_values("context.real_kv_sources", context.real_kv_sources)
     sources.real_kv_source_geometry("context.real_kv_sources", context.real_kv_sources)
     if enable_write_input_assert and (expected_input_tokens is None or expected_input_positions is None):

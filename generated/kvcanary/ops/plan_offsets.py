@@ -373,6 +373,8 @@ def launch(
     table_width = req_to_token.shape[1]
     write_req_capacity = out_write_seed_slot_indices.shape[0]
     programs = 1
+    if programs <= 0:
+        return
     with dispatch.on_device(req_pool_indices):
         _plan_offsets_kernel[(programs,)](
             req_pool_indices,

@@ -34,6 +34,8 @@ def _verify_entries_kernel(
     slot_run_counter_ptr,  # [1] int64
     kernel_run_counter_ptr,  # [1] int64
     # real kv sources
+    real_kv_sources_table_ptr,
+    real_kv_sources_table_len: tl.int64,
     real_kv_sources_ptr_0,
     real_kv_sources_rows_0: tl.int64,
     real_kv_sources_row_stride_0: tl.int64,
@@ -72,8 +74,10 @@ def _verify_entries_kernel(
     REAL_KV_HASH_MODE: tl.constexpr,
     CHECK_VERIFY_EXPECTED_TOKEN: tl.constexpr,
     REAL_KV_SOURCES_COUNT: tl.constexpr,
-    REAL_KV_SOURCES_RAGGED: tl.constexpr,
-    TILE: tl.constexpr,
+    REAL_KV_SOURCES_TABLE: tl.constexpr,
+    REAL_KV_HASH_TILE: tl.constexpr,
+    REAL_KV_HASH_ALIGNMENT: tl.constexpr,
+    REAL_KV_HASH_CUT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Compares the fingerprint of every planned entry with what it should be."""
@@ -139,6 +143,8 @@ def _verify_entries_kernel(
         device.real_kv_hash(
             slot,
             mask & checked,
+            real_kv_sources_table_ptr,
+            real_kv_sources_table_len,
             real_kv_sources_ptr_0,
             real_kv_sources_rows_0,
             real_kv_sources_row_stride_0,
@@ -168,9 +174,11 @@ def _verify_entries_kernel(
             real_kv_sources_num_bytes_per_token_3,
             real_kv_sources_read_bytes_3,
             REAL_KV_SOURCES_COUNT,
-            REAL_KV_SOURCES_RAGGED,
+            REAL_KV_SOURCES_TABLE,
             REAL_KV_HASH_MODE,
-            TILE,
+            REAL_KV_HASH_TILE,
+            REAL_KV_HASH_ALIGNMENT,
+            REAL_KV_HASH_CUT,
         ),
         0,
     )
@@ -236,21 +244,14 @@ def launch(
     num_slots = canary_buf.shape[0]
     canary_buf_words = canary_buf.shape[1]
     ring_capacity = violation_ring.shape[0]
-    programs = triton.cdiv(verify_capacity, 256)
-    programs = max(1, programs)  # one at least counts the launch
     if real_kv_hash_mode == layout.RealKvHashMode.NONE:
         real_kv_sources = ()
-    real_kv_sources_arguments, real_kv_sources_ragged = sources.real_kv_source_arguments(real_kv_sources, 4)
-    # Short folds read small tiles.
-    longest = 0
-    for source in real_kv_sources:
-        length = (
-            min(source.read_bytes, layout.PARTIAL_REAL_KV_BYTES)
-            if real_kv_hash_mode == layout.RealKvHashMode.PARTIAL
-            else source.read_bytes
-        )
-        longest = max(longest, length)
-    tile = 2 if longest <= 16 else 8
+    real_kv_sources_arguments = sources.real_kv_source_arguments(real_kv_sources, 4)
+    real_kv_hash_form = sources.real_kv_hash_form(real_kv_sources, real_kv_hash_mode)
+    # Long folds leave room for fewer lanes, and need fewer to keep memory busy.
+    block, num_warps = (32, 1) if real_kv_hash_form.long else (256, 8)
+    programs = triton.cdiv(verify_capacity, block)
+    programs = max(1, programs)  # one at least counts the launch
     with dispatch.on_device(canary_buf):
         _verify_entries_kernel[(programs,)](
             canary_buf,
@@ -272,11 +273,13 @@ def launch(
             kernel_kind,
             REAL_KV_HASH_MODE=int(real_kv_hash_mode),
             CHECK_VERIFY_EXPECTED_TOKEN=check_verify_expected_token,
-            REAL_KV_SOURCES_COUNT=len(real_kv_sources),
-            REAL_KV_SOURCES_RAGGED=real_kv_sources_ragged,
-            TILE=tile,
-            BLOCK=256,
-            num_warps=8,
+            REAL_KV_SOURCES_COUNT=sources.inline(real_kv_sources),
+            REAL_KV_SOURCES_TABLE=sources.is_table(real_kv_sources),
+            REAL_KV_HASH_TILE=real_kv_hash_form.tile,
+            REAL_KV_HASH_ALIGNMENT=real_kv_hash_form.alignment,
+            REAL_KV_HASH_CUT=real_kv_hash_form.cut,
+            BLOCK=block,
+            num_warps=num_warps,
         )
 
 

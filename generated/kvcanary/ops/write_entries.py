@@ -19,12 +19,125 @@ from ..core import device, dispatch, eager, functions, lang, sources
 
 
 @lang.kernel
+def _write_entries_chain_kernel(
+    # inputs
+    write_offsets_ptr,  # [write_req_capacity + 1] int64
+    write_seed_slot_indices_ptr,  # [write_req_capacity] int64
+    write_num_valid_reqs_ptr,  # [1] int32
+    input_ids_ptr,  # [num_new_tokens] int64
+    positions_ptr,  # [num_new_tokens] int64
+    out_cache_loc_ptr,  # [num_new_tokens] int64
+    # outputs
+    canary_buf_ptr,  # [num_slots, >= SLOT_BYTES] uint8
+    write_chain_ptr,  # [>= num_new_tokens + write_req_capacity, WRITE_CHAIN_NUM_FIELDS] int64
+    violation_ring_ptr,  # [ring_capacity, VIOLATION_NUM_FIELDS] int64
+    violation_write_index_ptr,  # [1] int32
+    # sizes and scalars
+    num_new_tokens: tl.int64,
+    write_req_capacity: tl.int64,
+    num_slots: tl.int64,
+    ring_capacity: tl.int64,
+    canary_buf_words: tl.int64,
+    write_chain_len: tl.int64,
+    write_chain_words: tl.int64,
+    kernel_kind: tl.int64,
+    # constants
+    BLOCK: tl.constexpr,
+):
+    """Walks along each segment of write_entries, and saves the state before every entry."""
+    # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
+    num_new_tokens = num_new_tokens.to(tl.int64) + 0
+    write_req_capacity = write_req_capacity.to(tl.int64) + 0
+    num_slots = num_slots.to(tl.int64) + 0
+    ring_capacity = ring_capacity.to(tl.int64) + 0
+    canary_buf_words = canary_buf_words.to(tl.int64) + 0
+    write_chain_len = write_chain_len.to(tl.int64) + 0
+    write_chain_words = write_chain_words.to(tl.int64) + 0
+    kernel_kind = kernel_kind.to(tl.int64) + 0
+    count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
+    segment = tl.program_id(0).to(tl.int64)
+    if segment >= count:
+        return
+    lane = tl.arange(0, BLOCK)
+    r = segment + tl.zeros([BLOCK], tl.int64)
+    seed = tl.load(write_seed_slot_indices_ptr + r)
+    seed_exists = seed < num_slots
+    alone = lane == 0
+    reasons = tl.zeros([BLOCK], tl.int64)
+    reasons |= tl.where(seed_exists == 0, device.FAIL_REASON_WRITE_SLOT_OUT_OF_RANGE, 0)
+    failing = alone & (reasons != 0)
+    if tl.max(failing.to(tl.int32), axis=0) > 0:
+        row, kept = lang.append(failing, violation_write_index_ptr, ring_capacity)
+        row_ptr = violation_ring_ptr + row * device.VIOLATION_NUM_FIELDS
+        tl.store(row_ptr, kernel_kind, mask=kept)
+        tl.store(row_ptr + 1, seed, mask=kept)
+        tl.store(row_ptr + 2, 0, mask=kept)
+        tl.store(row_ptr + 3, 0, mask=kept)
+        tl.store(row_ptr + 4, 0, mask=kept)
+        tl.store(row_ptr + 5, 0, mask=kept)
+        tl.store(row_ptr + 6, 0, mask=kept)
+        tl.store(row_ptr + 7, reasons, mask=kept)
+    row_2 = num_new_tokens + r
+    prev_hash = device.link(tl.where(seed_exists, seed, -1), True, canary_buf_ptr, num_slots, canary_buf_words)
+    tl.store(write_chain_ptr + row_2 * write_chain_words, prev_hash, mask=alone & (row_2 < write_chain_len))
+    canary_buf_value = tl.load(
+        canary_buf_ptr + seed * canary_buf_words + device.CANARY_FIELD_POSITION,
+        mask=(seed >= 0) & (seed < num_slots),
+        other=0,
+    )
+    previous_position = canary_buf_value
+    tl.store(write_chain_ptr + row_2 * write_chain_words + 1, previous_position, mask=alone & (row_2 < write_chain_len))
+    first, end = lang.segment_bounds(segment, True, write_offsets_ptr, num_new_tokens)
+    i = first + lane
+    mask = i < end
+    slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
+    stored = (slot >= 0) & (slot < num_slots)
+    token = tl.load(input_ids_ptr + i, mask=mask, other=0)
+    position = tl.load(positions_ptr + i, mask=mask, other=0)
+    moves = (mask & stored).to(tl.int32)
+    while first < end:
+        # The next block is on its way while this one is walked.
+        next_i = i + BLOCK
+        next_mask = next_i < end
+        next_slot = tl.load(out_cache_loc_ptr + next_i, mask=next_mask, other=0)
+        next_stored = (next_slot >= 0) & (next_slot < num_slots)
+        next_token = tl.load(input_ids_ptr + next_i, mask=next_mask, other=0)
+        next_position = tl.load(positions_ptr + next_i, mask=next_mask, other=0)
+        next_moves = (next_mask & next_stored).to(tl.int32)
+        at = tl.zeros([], tl.int32)
+        steps = tl.minimum(end - first, BLOCK).to(tl.int32)
+        while at < steps:
+            for step in tl.static_range(4):
+                entry = tl.full([BLOCK], step, tl.int32) + at
+                here = mask & (lane == entry)
+                tl.store(write_chain_ptr + i * write_chain_words, prev_hash, mask=here & (i < write_chain_len))
+                tl.store(
+                    write_chain_ptr + i * write_chain_words + 1, previous_position, mask=here & (i < write_chain_len)
+                )
+                token_at = tl.gather(token, entry, 0)
+                position_at = tl.gather(position, entry, 0)
+                moves_at = tl.gather(moves, entry, 0)
+                next_prev_hash = device.splitmix64_mix3(
+                    prev_hash, token_at.to(tl.uint64, bitcast=True), position_at.to(tl.uint64, bitcast=True)
+                )
+                next_previous_position = position_at
+                prev_hash = tl.where(moves_at != 0, next_prev_hash, prev_hash)
+                previous_position = tl.where(moves_at != 0, next_previous_position, previous_position)
+            at += 4
+        i = next_i
+        mask = next_mask
+        token = next_token
+        position = next_position
+        moves = next_moves
+        first += BLOCK
+
+
+@lang.kernel
 def _write_entries_kernel(
     # inputs
     write_offsets_ptr,  # [write_req_capacity + 1] int64
     write_seed_slot_indices_ptr,  # [write_req_capacity] int64
     write_num_valid_reqs_ptr,  # [1] int32
-    seeds_ptr,  # [>= write_req_capacity, WRITE_SEED_NUM_FIELDS] int64
     input_ids_ptr,  # [num_new_tokens] int64
     positions_ptr,  # [num_new_tokens] int64
     out_cache_loc_ptr,  # [num_new_tokens] int64
@@ -33,11 +146,14 @@ def _write_entries_kernel(
     enable_chain_position_assert_ptr,  # [1] int32
     # outputs
     canary_buf_ptr,  # [num_slots, >= SLOT_BYTES] uint8
+    write_chain_ptr,  # [>= num_new_tokens + write_req_capacity, WRITE_CHAIN_NUM_FIELDS] int64
     violation_ring_ptr,  # [ring_capacity, VIOLATION_NUM_FIELDS] int64
     violation_write_index_ptr,  # [1] int32
     slot_run_counter_ptr,  # [1] int64
     kernel_run_counter_ptr,  # [1] int64
     # real kv sources
+    real_kv_sources_table_ptr,
+    real_kv_sources_table_len: tl.int64,
     real_kv_sources_ptr_0,
     real_kv_sources_rows_0: tl.int64,
     real_kv_sources_row_stride_0: tl.int64,
@@ -69,86 +185,96 @@ def _write_entries_kernel(
     # sizes and scalars
     num_new_tokens: tl.int64,
     write_req_capacity: tl.int64,
-    seeds_len: tl.int64,
-    seeds_words: tl.int64,
+    write_chain_len: tl.int64,
+    write_chain_words: tl.int64,
     num_slots: tl.int64,
     canary_buf_words: tl.int64,
     ring_capacity: tl.int64,
     kernel_kind: tl.int64,
-    lanes: tl.int64,  # programs for each segment
     # constants
     HAS_EXPECTED_INPUT_TOKENS: tl.constexpr,
     HAS_EXPECTED_INPUT_POSITIONS: tl.constexpr,
     REAL_KV_HASH_MODE: tl.constexpr,
     ENABLE_WRITE_INPUT_ASSERT: tl.constexpr,
     REAL_KV_SOURCES_COUNT: tl.constexpr,
-    REAL_KV_SOURCES_RAGGED: tl.constexpr,
-    TILE: tl.constexpr,
+    REAL_KV_SOURCES_TABLE: tl.constexpr,
+    REAL_KV_HASH_TILE: tl.constexpr,
+    REAL_KV_HASH_ALIGNMENT: tl.constexpr,
+    REAL_KV_HASH_CUT: tl.constexpr,
     BLOCK: tl.constexpr,
+    SCAN: tl.constexpr,
 ):
     """Stores the fingerprints of the new tokens, each request's chain going on from its seed."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
     num_new_tokens = num_new_tokens.to(tl.int64) + 0
     write_req_capacity = write_req_capacity.to(tl.int64) + 0
-    seeds_len = seeds_len.to(tl.int64) + 0
-    seeds_words = seeds_words.to(tl.int64) + 0
+    write_chain_len = write_chain_len.to(tl.int64) + 0
+    write_chain_words = write_chain_words.to(tl.int64) + 0
     num_slots = num_slots.to(tl.int64) + 0
     canary_buf_words = canary_buf_words.to(tl.int64) + 0
     ring_capacity = ring_capacity.to(tl.int64) + 0
     kernel_kind = kernel_kind.to(tl.int64) + 0
-    lanes = lanes.to(tl.int64) + 0
     if tl.program_id(0) == 0:
         tl.atomic_add(kernel_run_counter_ptr, tl.full([], 1, tl.int64), sem="relaxed")
     count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
     program = tl.program_id(0).to(tl.int64)
-    segment = program // lanes
-    if segment >= count:
-        return
-    first, end = lang.segment_bounds(segment, True, write_offsets_ptr, num_new_tokens)
-    seeds_value = tl.load(
-        seeds_ptr + segment * seeds_words + device.WRITE_SEED_FIELD_LINK, mask=segment < seeds_len, other=0
-    ).to(tl.uint64, bitcast=True)
-    chain_prev_hash = seeds_value
-    seeds_value_2 = tl.load(
-        seeds_ptr + segment * seeds_words + device.WRITE_SEED_FIELD_POSITION, mask=segment < seeds_len, other=0
-    )
-    chain_previous_position = seeds_value_2
-    start = tl.zeros([], tl.int64)
-    while start < end - first:
-        j = start + tl.arange(0, BLOCK)
-        prev_hash = tl.zeros([BLOCK], tl.uint64)
-        previous_position = tl.zeros([BLOCK], tl.int64)
-        # The state before each entry of the block, in order.
-        at = start
-        while at < tl.minimum(start + BLOCK, end - first):
-            chain_index = first + at
-            prev_hash = tl.where(j == at, chain_prev_hash, prev_hash)
-            previous_position = tl.where(j == at, chain_previous_position, previous_position)
-            chain_slot = tl.load(out_cache_loc_ptr + chain_index)
-            chain_stored = (chain_slot >= 0) & (chain_slot < num_slots)
-            chain_token = tl.load(input_ids_ptr + chain_index)
-            chain_position = tl.load(positions_ptr + chain_index)
-            next_prev_hash = device.splitmix64_mix3(
-                chain_prev_hash, chain_token.to(tl.uint64, bitcast=True), chain_position.to(tl.uint64, bitcast=True)
-            )
-            next_previous_position = chain_position
-            chain_prev_hash = tl.where(chain_stored, next_prev_hash, chain_prev_hash)
-            chain_previous_position = tl.where(chain_stored, next_previous_position, chain_previous_position)
-            at += 1
-        # Everything else, on the whole block at once.
-        if (start // BLOCK) % lanes == program % lanes:
-            r = segment + tl.zeros([BLOCK], tl.int64)
-            i = first + j
-            mask = i < end
+    # Segments that share entries, as broken offsets make them, are taken one by one.
+    apart = lang.offsets_ascend(write_offsets_ptr, count, SCAN)
+    segment = tl.where(apart, 0, program)
+    while segment < tl.where(apart, 1, count):
+        first, end = lang.segment_bounds(segment, segment < count, write_offsets_ptr, num_new_tokens)
+        row = num_new_tokens + segment
+        part = tl.load(write_chain_ptr + row * write_chain_words, mask=row < write_chain_len, other=0)
+        chain_prev_hash = part.to(tl.uint64, bitcast=True)
+        chain_previous_position = tl.load(
+            write_chain_ptr + row * write_chain_words + 1, mask=row < write_chain_len, other=0
+        )
+        start = tl.zeros([], tl.int64)
+        while start < tl.where(apart, 1, end - first):
+            if apart:
+                i = program * BLOCK + tl.arange(0, BLOCK)
+                r, begin, found = lang.bisect_segment(i, write_offsets_ptr, count)
+                mask = found & (i < num_new_tokens)
+                j = i - begin
+                prev_hash = tl.load(
+                    write_chain_ptr + i * write_chain_words, mask=mask & (i < write_chain_len), other=0
+                ).to(tl.uint64, bitcast=True)
+                previous_position = tl.load(
+                    write_chain_ptr + i * write_chain_words + 1, mask=mask & (i < write_chain_len), other=0
+                )
+            else:
+                r = segment + tl.zeros([BLOCK], tl.int64)
+                j = start + tl.arange(0, BLOCK)
+                i = first + j
+                mask = i < end
+                prev_hash = tl.zeros([BLOCK], tl.uint64)
+                previous_position = tl.zeros([BLOCK], tl.int64)
+                at = start
+                while at < tl.minimum(start + BLOCK, end - first):
+                    chain_index = first + at
+                    prev_hash = tl.where(j == at, chain_prev_hash, prev_hash)
+                    previous_position = tl.where(j == at, chain_previous_position, previous_position)
+                    chain_slot = tl.load(out_cache_loc_ptr + chain_index)
+                    chain_stored = (chain_slot >= 0) & (chain_slot < num_slots)
+                    chain_token = tl.load(input_ids_ptr + chain_index)
+                    chain_position = tl.load(positions_ptr + chain_index)
+                    next_prev_hash = device.splitmix64_mix3(
+                        chain_prev_hash,
+                        chain_token.to(tl.uint64, bitcast=True),
+                        chain_position.to(tl.uint64, bitcast=True),
+                    )
+                    next_previous_position = chain_position
+                    chain_prev_hash = tl.where(chain_stored, next_prev_hash, chain_prev_hash)
+                    chain_previous_position = tl.where(chain_stored, next_previous_position, chain_previous_position)
+                    at += 1
+            seed = tl.load(write_seed_slot_indices_ptr + r, mask=mask, other=0)
+            seed_exists = seed < num_slots
             slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
             stored = (slot >= 0) & (slot < num_slots)
             token = tl.load(input_ids_ptr + i, mask=mask, other=0)
             position = tl.load(positions_ptr + i, mask=mask, other=0)
-            seed = tl.load(write_seed_slot_indices_ptr + r, mask=mask, other=0)
             chained = (
-                lang.one_bit(tl.load(enable_chain_position_assert_ptr).to(tl.int64) != 0)
-                & (seed >= 0)
-                & (seed < num_slots)
+                lang.one_bit(tl.load(enable_chain_position_assert_ptr).to(tl.int64) != 0) & (seed >= 0) & seed_exists
             )
             if ENABLE_WRITE_INPUT_ASSERT and HAS_EXPECTED_INPUT_TOKENS:
                 expected_token = tl.load(expected_input_tokens_ptr + i, mask=mask, other=0)
@@ -163,6 +289,8 @@ def _write_entries_kernel(
                 device.real_kv_hash(
                     slot,
                     mask & stored,
+                    real_kv_sources_table_ptr,
+                    real_kv_sources_table_len,
                     real_kv_sources_ptr_0,
                     real_kv_sources_rows_0,
                     real_kv_sources_row_stride_0,
@@ -192,9 +320,11 @@ def _write_entries_kernel(
                     real_kv_sources_num_bytes_per_token_3,
                     real_kv_sources_read_bytes_3,
                     REAL_KV_SOURCES_COUNT,
-                    REAL_KV_SOURCES_RAGGED,
+                    REAL_KV_SOURCES_TABLE,
                     REAL_KV_HASH_MODE,
-                    TILE,
+                    REAL_KV_HASH_TILE,
+                    REAL_KV_HASH_ALIGNMENT,
+                    REAL_KV_HASH_CUT,
                 ),
                 0,
             )
@@ -225,47 +355,176 @@ def _write_entries_kernel(
             reasons |= tl.where(slot >= num_slots, device.FAIL_REASON_WRITE_SLOT_OUT_OF_RANGE, 0)
             failing = mask & (reasons != 0)
             if tl.max(failing.to(tl.int32), axis=0) > 0:
-                row, kept = lang.append(failing, violation_write_index_ptr, ring_capacity)
-                row_ptr = violation_ring_ptr + row * device.VIOLATION_NUM_FIELDS
-                tl.store(row_ptr, kernel_kind, mask=kept)
-                tl.store(row_ptr + 1, slot, mask=kept)
-                tl.store(row_ptr + 2, position, mask=kept)
-                tl.store(row_ptr + 3, token, mask=kept)
-                tl.store(row_ptr + 4, token, mask=kept)
-                tl.store(row_ptr + 5, 0, mask=kept)
-                tl.store(row_ptr + 6, 0, mask=kept)
-                tl.store(row_ptr + 7, reasons, mask=kept)
+                row_2, kept = lang.append(failing, violation_write_index_ptr, ring_capacity)
+                row_2_ptr = violation_ring_ptr + row_2 * device.VIOLATION_NUM_FIELDS
+                tl.store(row_2_ptr, kernel_kind, mask=kept)
+                tl.store(row_2_ptr + 1, slot, mask=kept)
+                tl.store(row_2_ptr + 2, position, mask=kept)
+                tl.store(row_2_ptr + 3, token, mask=kept)
+                tl.store(row_2_ptr + 4, token, mask=kept)
+                tl.store(row_2_ptr + 5, 0, mask=kept)
+                tl.store(row_2_ptr + 6, 0, mask=kept)
+                tl.store(row_2_ptr + 7, reasons, mask=kept)
             reasons_2 = tl.zeros([BLOCK], tl.int64)
             reasons_2 |= tl.where(token != expected_token, device.FAIL_REASON_WRITE_TOKEN_MISMATCH, 0)
             reasons_2 |= tl.where(position != expected_position, device.FAIL_REASON_WRITE_POSITION_MISMATCH, 0)
             failing_2 = mask & stored & (reasons_2 != 0)
             if tl.max(failing_2.to(tl.int32), axis=0) > 0:
-                row_2, kept_2 = lang.append(failing_2, violation_write_index_ptr, ring_capacity)
-                row_2_ptr = violation_ring_ptr + row_2 * device.VIOLATION_NUM_FIELDS
-                tl.store(row_2_ptr, kernel_kind, mask=kept_2)
-                tl.store(row_2_ptr + 1, slot, mask=kept_2)
-                tl.store(row_2_ptr + 2, position, mask=kept_2)
-                tl.store(row_2_ptr + 3, token, mask=kept_2)
-                tl.store(row_2_ptr + 4, expected_token, mask=kept_2)
-                tl.store(row_2_ptr + 5, prev_hash, mask=kept_2)
-                tl.store(row_2_ptr + 6, expected_position.to(tl.uint64, bitcast=True), mask=kept_2)
-                tl.store(row_2_ptr + 7, reasons_2, mask=kept_2)
+                row_3, kept_2 = lang.append(failing_2, violation_write_index_ptr, ring_capacity)
+                row_3_ptr = violation_ring_ptr + row_3 * device.VIOLATION_NUM_FIELDS
+                tl.store(row_3_ptr, kernel_kind, mask=kept_2)
+                tl.store(row_3_ptr + 1, slot, mask=kept_2)
+                tl.store(row_3_ptr + 2, position, mask=kept_2)
+                tl.store(row_3_ptr + 3, token, mask=kept_2)
+                tl.store(row_3_ptr + 4, expected_token, mask=kept_2)
+                tl.store(row_3_ptr + 5, prev_hash, mask=kept_2)
+                tl.store(row_3_ptr + 6, expected_position.to(tl.uint64, bitcast=True), mask=kept_2)
+                tl.store(row_3_ptr + 7, reasons_2, mask=kept_2)
             chain_assert_checked = stored & chained
             reasons_3 = tl.zeros([BLOCK], tl.int64)
             reasons_3 |= tl.where(position != previous_position + 1, device.FAIL_REASON_WRITE_POSITION_MISMATCH, 0)
             failing_3 = mask & chain_assert_checked & (reasons_3 != 0)
             if tl.max(failing_3.to(tl.int32), axis=0) > 0:
-                row_3, kept_3 = lang.append(failing_3, violation_write_index_ptr, ring_capacity)
-                row_3_ptr = violation_ring_ptr + row_3 * device.VIOLATION_NUM_FIELDS
-                tl.store(row_3_ptr, kernel_kind, mask=kept_3)
-                tl.store(row_3_ptr + 1, slot, mask=kept_3)
-                tl.store(row_3_ptr + 2, position, mask=kept_3)
-                tl.store(row_3_ptr + 3, token, mask=kept_3)
-                tl.store(row_3_ptr + 4, token, mask=kept_3)
-                tl.store(row_3_ptr + 5, prev_hash, mask=kept_3)
-                tl.store(row_3_ptr + 6, (previous_position + 1).to(tl.uint64, bitcast=True), mask=kept_3)
-                tl.store(row_3_ptr + 7, reasons_3, mask=kept_3)
-        start += BLOCK
+                row_4, kept_3 = lang.append(failing_3, violation_write_index_ptr, ring_capacity)
+                row_4_ptr = violation_ring_ptr + row_4 * device.VIOLATION_NUM_FIELDS
+                tl.store(row_4_ptr, kernel_kind, mask=kept_3)
+                tl.store(row_4_ptr + 1, slot, mask=kept_3)
+                tl.store(row_4_ptr + 2, position, mask=kept_3)
+                tl.store(row_4_ptr + 3, token, mask=kept_3)
+                tl.store(row_4_ptr + 4, token, mask=kept_3)
+                tl.store(row_4_ptr + 5, prev_hash, mask=kept_3)
+                tl.store(row_4_ptr + 6, (previous_position + 1).to(tl.uint64, bitcast=True), mask=kept_3)
+                tl.store(row_4_ptr + 7, reasons_3, mask=kept_3)
+            start += BLOCK
+        segment += tl.num_programs(0)
+
+
+@lang.kernel
+def _write_entries_after_kernel(
+    # inputs
+    write_offsets_ptr,  # [write_req_capacity + 1] int64
+    write_num_valid_reqs_ptr,  # [1] int32
+    input_ids_ptr,  # [num_new_tokens] int64
+    positions_ptr,  # [num_new_tokens] int64
+    out_cache_loc_ptr,  # [num_new_tokens] int64
+    # outputs
+    canary_buf_ptr,  # [num_slots, >= SLOT_BYTES] uint8
+    write_chain_ptr,  # [>= num_new_tokens + write_req_capacity, WRITE_CHAIN_NUM_FIELDS] int64
+    violation_ring_ptr,  # [ring_capacity, VIOLATION_NUM_FIELDS] int64
+    violation_write_index_ptr,  # [1] int32
+    # sizes and scalars
+    num_new_tokens: tl.int64,
+    write_req_capacity: tl.int64,
+    write_chain_len: tl.int64,
+    write_chain_words: tl.int64,
+    num_slots: tl.int64,
+    canary_buf_words: tl.int64,
+    ring_capacity: tl.int64,
+    kernel_kind: tl.int64,
+    # constants
+    BLOCK: tl.constexpr,
+    SCAN: tl.constexpr,
+):
+    """Looks at every entry of write_entries again, now that all is stored."""
+    # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
+    num_new_tokens = num_new_tokens.to(tl.int64) + 0
+    write_req_capacity = write_req_capacity.to(tl.int64) + 0
+    write_chain_len = write_chain_len.to(tl.int64) + 0
+    write_chain_words = write_chain_words.to(tl.int64) + 0
+    num_slots = num_slots.to(tl.int64) + 0
+    canary_buf_words = canary_buf_words.to(tl.int64) + 0
+    ring_capacity = ring_capacity.to(tl.int64) + 0
+    kernel_kind = kernel_kind.to(tl.int64) + 0
+    count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
+    program = tl.program_id(0).to(tl.int64)
+    # Segments that share entries, as broken offsets make them, are taken one by one.
+    apart = lang.offsets_ascend(write_offsets_ptr, count, SCAN)
+    segment = tl.where(apart, 0, program)
+    while segment < tl.where(apart, 1, count):
+        first, end = lang.segment_bounds(segment, segment < count, write_offsets_ptr, num_new_tokens)
+        row = num_new_tokens + segment
+        part = tl.load(write_chain_ptr + row * write_chain_words, mask=row < write_chain_len, other=0)
+        chain_prev_hash = part.to(tl.uint64, bitcast=True)
+        chain_previous_position = tl.load(
+            write_chain_ptr + row * write_chain_words + 1, mask=row < write_chain_len, other=0
+        )
+        start = tl.zeros([], tl.int64)
+        while start < tl.where(apart, 1, end - first):
+            if apart:
+                i = program * BLOCK + tl.arange(0, BLOCK)
+                _, begin, found = lang.bisect_segment(i, write_offsets_ptr, count)
+                mask = found & (i < num_new_tokens)
+                j = i - begin
+                prev_hash = tl.load(
+                    write_chain_ptr + i * write_chain_words, mask=mask & (i < write_chain_len), other=0
+                ).to(tl.uint64, bitcast=True)
+                previous_position = tl.load(
+                    write_chain_ptr + i * write_chain_words + 1, mask=mask & (i < write_chain_len), other=0
+                )
+            else:
+                j = start + tl.arange(0, BLOCK)
+                i = first + j
+                mask = i < end
+                prev_hash = tl.zeros([BLOCK], tl.uint64)
+                previous_position = tl.zeros([BLOCK], tl.int64)
+                at = start
+                while at < tl.minimum(start + BLOCK, end - first):
+                    chain_index = first + at
+                    prev_hash = tl.where(j == at, chain_prev_hash, prev_hash)
+                    previous_position = tl.where(j == at, chain_previous_position, previous_position)
+                    chain_slot = tl.load(out_cache_loc_ptr + chain_index)
+                    chain_stored = (chain_slot >= 0) & (chain_slot < num_slots)
+                    chain_token = tl.load(input_ids_ptr + chain_index)
+                    chain_position = tl.load(positions_ptr + chain_index)
+                    next_prev_hash = device.splitmix64_mix3(
+                        chain_prev_hash,
+                        chain_token.to(tl.uint64, bitcast=True),
+                        chain_position.to(tl.uint64, bitcast=True),
+                    )
+                    next_previous_position = chain_position
+                    chain_prev_hash = tl.where(chain_stored, next_prev_hash, chain_prev_hash)
+                    chain_previous_position = tl.where(chain_stored, next_previous_position, chain_previous_position)
+                    at += 1
+            slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
+            stored = (slot >= 0) & (slot < num_slots)
+            token = tl.load(input_ids_ptr + i, mask=mask, other=0)
+            position = tl.load(positions_ptr + i, mask=mask, other=0)
+            found_token = tl.load(
+                canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
+                mask=mask & (slot >= 0) & (slot < num_slots),
+                other=0,
+            )
+            found_position = tl.load(
+                canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_POSITION,
+                mask=mask & (slot >= 0) & (slot < num_slots),
+                other=0,
+            )
+            found_prev_hash = tl.load(
+                canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_PREV_HASH,
+                mask=mask & (slot >= 0) & (slot < num_slots),
+                other=0,
+            ).to(tl.uint64, bitcast=True)
+            collision_checked = stored & (slot != device.TOKEN_TO_KV_SLOT_PADDING)
+            reasons = tl.zeros([BLOCK], tl.int64)
+            reasons |= tl.where(
+                (found_token != token) | (found_position != position) | (found_prev_hash != prev_hash),
+                device.FAIL_REASON_WRITE_SLOT_COLLISION,
+                0,
+            )
+            failing = mask & collision_checked & (reasons != 0)
+            if tl.max(failing.to(tl.int32), axis=0) > 0:
+                row_2, kept = lang.append(failing, violation_write_index_ptr, ring_capacity)
+                row_2_ptr = violation_ring_ptr + row_2 * device.VIOLATION_NUM_FIELDS
+                tl.store(row_2_ptr, kernel_kind, mask=kept)
+                tl.store(row_2_ptr + 1, slot, mask=kept)
+                tl.store(row_2_ptr + 2, position, mask=kept)
+                tl.store(row_2_ptr + 3, found_token, mask=kept)
+                tl.store(row_2_ptr + 4, token, mask=kept)
+                tl.store(row_2_ptr + 5, found_prev_hash, mask=kept)
+                tl.store(row_2_ptr + 6, prev_hash, mask=kept)
+                tl.store(row_2_ptr + 7, reasons, mask=kept)
+            start += BLOCK
+        segment += tl.num_programs(0)
 
 
 def launch(
@@ -273,7 +532,6 @@ def launch(
     write_offsets: torch.Tensor,
     write_seed_slot_indices: torch.Tensor,
     write_num_valid_reqs: torch.Tensor,
-    seeds: torch.Tensor,
     input_ids: torch.Tensor,
     positions: torch.Tensor,
     out_cache_loc: torch.Tensor,
@@ -281,6 +539,7 @@ def launch(
     expected_input_positions: torch.Tensor | None,
     enable_chain_position_assert: torch.Tensor,
     canary_buf: torch.Tensor,
+    write_chain: torch.Tensor,
     violation_ring: torch.Tensor,
     violation_write_index: torch.Tensor,
     slot_run_counter: torch.Tensor,
@@ -294,34 +553,48 @@ def launch(
     canary_buf = canary_buf.view(torch.int64)
     num_new_tokens = input_ids.shape[0]
     write_req_capacity = write_seed_slot_indices.shape[0]
-    seeds_len = seeds.shape[0]
-    seeds_words = seeds.shape[1]
     num_slots = canary_buf.shape[0]
-    canary_buf_words = canary_buf.shape[1]
     ring_capacity = violation_ring.shape[0]
-    # Few segments get several programs each; every one of them walks the whole chain.
-    lanes = max(1, min(triton.cdiv(num_new_tokens, 32), 128 // max(1, write_req_capacity)))
-    programs = write_req_capacity * lanes
-    programs = max(1, programs)  # one at least counts the launch
+    canary_buf_words = canary_buf.shape[1]
+    write_chain_len = write_chain.shape[0]
+    write_chain_words = write_chain.shape[1]
     if real_kv_hash_mode == layout.RealKvHashMode.NONE:
         real_kv_sources = ()
-    real_kv_sources_arguments, real_kv_sources_ragged = sources.real_kv_source_arguments(real_kv_sources, 4)
-    # Short folds read small tiles.
-    longest = 0
-    for source in real_kv_sources:
-        length = (
-            min(source.read_bytes, layout.PARTIAL_REAL_KV_BYTES)
-            if real_kv_hash_mode == layout.RealKvHashMode.PARTIAL
-            else source.read_bytes
-        )
-        longest = max(longest, length)
-    tile = 2 if longest <= 16 else 8
+    real_kv_sources_arguments = sources.real_kv_source_arguments(real_kv_sources, 4)
+    real_kv_hash_form = sources.real_kv_hash_form(real_kv_sources, real_kv_hash_mode)
     with dispatch.on_device(write_offsets):
+        programs = write_req_capacity
+        if programs > 0:
+            _write_entries_chain_kernel[(programs,)](
+                write_offsets,
+                write_seed_slot_indices,
+                write_num_valid_reqs,
+                input_ids,
+                positions,
+                out_cache_loc,
+                canary_buf,
+                write_chain,
+                violation_ring,
+                violation_write_index,
+                num_new_tokens,
+                write_req_capacity,
+                num_slots,
+                ring_capacity,
+                canary_buf_words,
+                write_chain_len,
+                write_chain_words,
+                kernel_kind,
+                BLOCK=32,
+                num_warps=1,
+            )
+        # Long folds leave room for fewer lanes, and need fewer to keep memory busy.
+        block, num_warps = (32, 1) if real_kv_hash_form.long else (128, 4)
+        programs = triton.cdiv(num_new_tokens, block)
+        programs = max(1, programs)  # one at least counts the launch
         _write_entries_kernel[(programs,)](
             write_offsets,
             write_seed_slot_indices,
             write_num_valid_reqs,
-            seeds,
             input_ids,
             positions,
             out_cache_loc,
@@ -329,6 +602,7 @@ def launch(
             expected_input_positions,
             enable_chain_position_assert,
             canary_buf,
+            write_chain,
             violation_ring,
             violation_write_index,
             slot_run_counter,
@@ -336,23 +610,49 @@ def launch(
             *real_kv_sources_arguments,
             num_new_tokens,
             write_req_capacity,
-            seeds_len,
-            seeds_words,
+            write_chain_len,
+            write_chain_words,
             num_slots,
             canary_buf_words,
             ring_capacity,
             kernel_kind,
-            lanes,
             HAS_EXPECTED_INPUT_TOKENS=expected_input_tokens is not None,
             HAS_EXPECTED_INPUT_POSITIONS=expected_input_positions is not None,
             REAL_KV_HASH_MODE=int(real_kv_hash_mode),
             ENABLE_WRITE_INPUT_ASSERT=enable_write_input_assert,
-            REAL_KV_SOURCES_COUNT=len(real_kv_sources),
-            REAL_KV_SOURCES_RAGGED=real_kv_sources_ragged,
-            TILE=tile,
-            BLOCK=32,
-            num_warps=2,
+            REAL_KV_SOURCES_COUNT=sources.inline(real_kv_sources),
+            REAL_KV_SOURCES_TABLE=sources.is_table(real_kv_sources),
+            REAL_KV_HASH_TILE=real_kv_hash_form.tile,
+            REAL_KV_HASH_ALIGNMENT=real_kv_hash_form.alignment,
+            REAL_KV_HASH_CUT=real_kv_hash_form.cut,
+            BLOCK=block,
+            SCAN=1024,
+            num_warps=num_warps,
         )
+        programs = triton.cdiv(num_new_tokens, 128)
+        if programs > 0:
+            _write_entries_after_kernel[(programs,)](
+                write_offsets,
+                write_num_valid_reqs,
+                input_ids,
+                positions,
+                out_cache_loc,
+                canary_buf,
+                write_chain,
+                violation_ring,
+                violation_write_index,
+                num_new_tokens,
+                write_req_capacity,
+                write_chain_len,
+                write_chain_words,
+                num_slots,
+                canary_buf_words,
+                ring_capacity,
+                kernel_kind,
+                BLOCK=128,
+                SCAN=1024,
+                num_warps=4,
+            )
 
 
 # --- Reference --------------------------------------------------------------------------------------------------------
@@ -363,7 +663,6 @@ def reference(
     write_offsets: torch.Tensor,
     write_seed_slot_indices: torch.Tensor,
     write_num_valid_reqs: torch.Tensor,
-    seeds: torch.Tensor,
     input_ids: torch.Tensor,
     positions: torch.Tensor,
     out_cache_loc: torch.Tensor,
@@ -371,6 +670,7 @@ def reference(
     expected_input_positions: torch.Tensor | None,
     enable_chain_position_assert: torch.Tensor,
     canary_buf: torch.Tensor,
+    write_chain: torch.Tensor,
     violation_ring: torch.Tensor,
     violation_write_index: torch.Tensor,
     slot_run_counter: torch.Tensor,
@@ -390,9 +690,25 @@ def reference(
         write_offsets, max(min(int(eager.load(write_num_valid_reqs, 0)), write_req_capacity), 0), num_new_tokens
     )
     r = segments.number
-    running_prev_hash = eager.spread(eager.load(seeds, r, layout.WRITE_SEED_FIELD_LINK), r)
+    seed = eager.load(write_seed_slot_indices, r)
+    seed_exists = seed < num_slots
+    seed_range_reasons = torch.zeros_like(r)
+    seed_range_reasons |= torch.where(~seed_exists, layout.FailReason.WRITE_SLOT_OUT_OF_RANGE, 0)
+    seed_range_row: list[torch.Tensor | int] = [
+        kernel_kind,
+        seed,
+        0,
+        0,
+        0,
+        0,
+        0,
+        seed_range_reasons,
+    ]
+    rows = [(seed_range_reasons, seed_range_row)]
+    eager.append(violation_ring, violation_write_index, rows)
+    running_prev_hash = eager.spread(functions.link(torch.where(seed_exists, seed, -1), canary_buf), r)
     prev_hash = torch.zeros_like(segments.index)
-    running_previous_position = eager.spread(eager.load(seeds, r, layout.WRITE_SEED_FIELD_POSITION), r)
+    running_previous_position = eager.spread(eager.load(canary_buf, seed, layout.CANARY_FIELD_POSITION), r)
     previous_position = torch.zeros_like(segments.index)
     for step in segments.steps():
         r, i = segments.owner[step], segments.index[step]
@@ -410,12 +726,13 @@ def reference(
         )
         running_previous_position[r] = torch.where(advances, position, previous_position_before)
     r, i = segments.owner, segments.index
+    seed = eager.load(write_seed_slot_indices, r)
+    seed_exists = seed < num_slots
     slot = eager.load(out_cache_loc, i)
     stored = (slot >= 0) & (slot < num_slots)
     token = eager.load(input_ids, i)
     position = eager.load(positions, i)
-    seed = eager.load(write_seed_slot_indices, r)
-    chained = (eager.load(enable_chain_position_assert, 0) != 0) & (seed >= 0) & (seed < num_slots)
+    chained = (eager.load(enable_chain_position_assert, 0) != 0) & (seed >= 0) & seed_exists
     if enable_write_input_assert and expected_input_tokens is not None:
         expected_token = eager.load(expected_input_tokens, i)
     else:
@@ -474,4 +791,26 @@ def reference(
         (input_assert_reasons, input_assert_row),
         (chain_assert_reasons, chain_assert_row),
     ]
+    eager.append(violation_ring, violation_write_index, rows)
+    found_token = eager.load(canary_buf, slot, layout.CANARY_FIELD_TOKEN)
+    found_position = eager.load(canary_buf, slot, layout.CANARY_FIELD_POSITION)
+    found_prev_hash = eager.load(canary_buf, slot, layout.CANARY_FIELD_PREV_HASH)
+    collision_reasons = torch.zeros_like(i)
+    collision_reasons |= torch.where(
+        (found_token != token) | (found_position != position) | (found_prev_hash != prev_hash),
+        layout.FailReason.WRITE_SLOT_COLLISION,
+        0,
+    )
+    collision_reasons = torch.where(stored & (slot != layout.TOKEN_TO_KV_SLOT_PADDING), collision_reasons, 0)
+    collision_row: list[torch.Tensor | int] = [
+        kernel_kind,
+        slot,
+        position,
+        found_token,
+        token,
+        found_prev_hash,
+        prev_hash,
+        collision_reasons,
+    ]
+    rows = [(collision_reasons, collision_row)]
     eager.append(violation_ring, violation_write_index, rows)

@@ -13,6 +13,7 @@ from .journal import BadLine, Journal, read_journal
 from .lines import format_line, parse_violation
 from .manager import CanaryManager
 from .meanings import REASONS, Reason
+from .metrics import CanaryMetrics
 from .records import FIELDS, Field, ViolationRecord
 from .stages import HALVES, POOL_KINDS, STAGES, Stage, launch_tag
 from .state import CanaryDeviceState, ExpectedInputs, PlanInput, ViolationLog
@@ -30,6 +31,7 @@ __all__ = [
     "CanaryDeviceState",
     "CanaryEndpoint",
     "CanaryManager",
+    "CanaryMetrics",
     "CanaryViolationError",
     "ExpectedInputs",
     "ExportedSlots",

@@ -108,7 +108,7 @@ class CanaryEndpoint:
                 enable_write_input_assert=enable_write_input_assert,
                 expected_input_tokens=expected_inputs.tokens if expected_inputs is not None else None,
                 expected_input_positions=expected_inputs.positions if expected_inputs is not None else None,
-                workspace=self.scratch.write,
+                workspace=self.scratch.write_workspace,
             )
 
     def launch_sweep(
@@ -174,7 +174,7 @@ def build_endpoints_from_group(
                 CanaryEndpoint(
                     tag=tag,
                     canary_buf=group.buffers[stage.buffer][half],
-                    real_kv_sources=tuple(group.real_kv_sources.get(half, ())) if stage.real_kv else (),
+                    real_kv_sources=group.real_kv_sources.get(half, ()) if stage.real_kv else (),
                     full_to_swa_index_mapping=group.full_to_swa_index_mapping,
                     slot_run_counter=device_state.slot_run_counters[tag : tag + 1],
                     kernel_run_counter=device_state.kernel_run_counters[tag : tag + 1],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from .. import errors, layout
-from ..core import checks
+from ..core import checks, sources
 from ..structs import RealKvSource
 from .stages import BUFFER_STAGES, HALVES, POOL_KINDS
 
@@ -29,7 +29,8 @@ class CanaryBufferGroup:
         name (str): What reports call the pool; the pool kind if empty.
         buffers: Canary buffer (uint8 [num_slots, >= SLOT_BYTES]) by stage, then by half. Stages are those that have
             buffers (HEAD, TAIL), halves those that the pool has: pools with a joint latent have K alone.
-        real_kv_sources: Sources to hash, by half. Missing halves hash nothing.
+        real_kv_sources: Sources to hash, by half: a list, or a RealKvSourceTable for more than a few layers. Missing
+            halves hash nothing.
         full_to_swa_index_mapping (int64 [full slots], optional): Slot of this pool for every full slot, 0 where it
             was evicted.
         block_size (int): Slots of a block where the tables of the pool hold block numbers; 1 where they hold slots.
@@ -56,8 +57,13 @@ class CanaryBufferGroup:
         if not self.name:
             object.__setattr__(self, "name", self.pool_kind)
         _check_buffers(self.buffers)
-        for half in self.real_kv_sources:
+        for half, given in self.real_kv_sources.items():
             _one_of("real_kv_sources", half, self.halves)
+            name = f"real_kv_sources[{half!r}]"
+            sources.real_kv_source_kinds(name, given)
+            sources.real_kv_source_values(name, given)
+            sources.real_kv_source_geometry(name, given)
+            sources.real_kv_source_devices(name, given, [("buffers", self.first_buffer, torch.uint8, 2)])
         checks.kind("window_size", self.window_size, int)
         checks.kind("block_size", self.block_size, int)
         if self.block_size < 1 or (self.block_size > 1 and self.full_to_swa_index_mapping is not None):

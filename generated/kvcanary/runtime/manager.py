@@ -41,6 +41,7 @@ class CanaryManager(ForwardCalls, SlotCalls):
         groups: The engine's pools, at least one, on one device, with different names.
         config: Settings; from the environment if None.
         stream: The stream that the engine works on, where it is not the current one.
+        metrics: Counters for Prometheus that the manager keeps up to date.
 
     Raises:
         CanaryValueError: KVC-060 for pools that do not go together.

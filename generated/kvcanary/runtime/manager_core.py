@@ -20,7 +20,9 @@ from .forward_state import Begun, ForwardState, first_pool
 from .groups import CanaryBufferGroup
 from .guard import Guard
 from .health import StageWatch
+from .metrics import CanaryMetrics
 from .records import ViolationRecord
+from .reporting import logger
 from .sweep import Sweeper
 
 
@@ -33,14 +35,18 @@ class ManagerCore:
         config: CanaryConfig | None = None,
         *,
         stream: torch.cuda.Stream | None = None,
+        metrics: CanaryMetrics | None = None,
     ) -> None:
         self.config = CanaryConfig.from_environment() if config is None else config
         checks.kind("config", self.config, CanaryConfig)
         self.groups = tuple(groups)
         _check_groups(self.groups)
         self.stream = stream
+        self.metrics = metrics
         self.device = self.groups[0].device
         self.step = 0
+        # The last step for which a line of statistics was written.
+        self._told = 0
         self._lock = threading.RLock()
         self._begun: list[Begun | None] = [None] * len(self.config.forwards)
         self._last: list[Begun | None] = [None] * len(self.config.forwards)
@@ -131,6 +137,13 @@ class ManagerCore:
         records = [record for part in found for record in part.records]
         lost = sum(part.lost for part in found)
         self._collector.reporter.report(records, lost, self.step)
+        if self.metrics is not None:
+            self.metrics.update(self._collector.statistics(), records)
+        interval = self.config.statistics_interval
+        if interval and self.step // interval > self._told // interval:
+            self._told = self.step
+            pairs = (f"{name}={value}" for name, value in self._collector.statistics().items())
+            logger.info("kv-canary statistics %s", " ".join(pairs))
         # Where rows were lost, as many as a ring holds were not.
         if self.config.mode == "raise" and records:
             raise CanaryViolationError(records)

@@ -12,8 +12,8 @@ from ..core import checks
 
 
 def write_workspace(*, max_requests: int, max_tokens: int, device: torch.device | str) -> torch.Tensor:
-    """Scratch of one write launch."""
-    return torch.empty([max_requests, layout.WRITE_SEED_NUM_FIELDS], dtype=torch.int64, device=device)
+    """What the write launcher takes as `workspace`, for the largest batch."""
+    return torch.empty([max_tokens + max_requests, layout.WRITE_CHAIN_NUM_FIELDS], dtype=torch.int64, device=device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,13 @@ class LaunchScratch:
     """Scratch of the launches of one forward; launches on two streams at a time need two.
 
     Attributes:
-        write (int64): Scratch of the write launcher.
+        write_workspace (int64): What the write launcher takes as `workspace`.
         slots (int64 [max_tokens]): Translated slots.
         index (int64 [max_tokens]): Places in the mapping.
         negative (bool [max_tokens]): Slots that no mapping translates.
     """
 
-    write: torch.Tensor
+    write_workspace: torch.Tensor
     slots: torch.Tensor
     index: torch.Tensor
     negative: torch.Tensor
@@ -39,7 +39,7 @@ class LaunchScratch:
             checks.kind(name, value, int)
             checks.capacity("LaunchScratch", name, value)
         return cls(
-            write=write_workspace(max_requests=max_requests, max_tokens=max_tokens, device=device),
+            write_workspace=write_workspace(max_requests=max_requests, max_tokens=max_tokens, device=device),
             slots=torch.empty([max_tokens], dtype=torch.int64, device=device),
             index=torch.empty([max_tokens], dtype=torch.int64, device=device),
             negative=torch.empty([max_tokens], dtype=torch.bool, device=device),
@@ -47,7 +47,7 @@ class LaunchScratch:
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """Everything that was allocated."""
-        return self.write, self.slots, self.index, self.negative
+        return self.write_workspace, self.slots, self.index, self.negative
 
     def translate(self, slots: torch.Tensor, mapping: torch.Tensor) -> torch.Tensor:
         """Slots of the group's pool for full ones, as `translate` in the contract's §3.

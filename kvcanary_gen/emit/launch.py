@@ -1,0 +1,144 @@
+"""Functions that launch kernels: they size grids from metadata, and look at no device data."""
+
+from __future__ import annotations
+
+from kvcanary_gen.emit.code import Code, invoke, statement
+from kvcanary_gen.emit.grid import Grid, axis_length
+from kvcanary_gen.emit.host_expr import host_code
+from kvcanary_gen.emit.names import (
+    alignment_name,
+    count_name,
+    cut_name,
+    snake,
+    static_name,
+    table_name,
+    tile_name,
+)
+from kvcanary_gen.emit.triton_expr import flag_name
+from kvcanary_gen.emit.triton_kernel import TritonKernel, searches
+from kvcanary_gen.expr.nodes import negated
+from kvcanary_gen.ir import FoldIR, KernelIR
+
+SCAN_BLOCK = 1024
+
+
+class LaunchEmitter:
+    """The body of `launch`, for the kernels that one kernel of the spec became."""
+
+    def __init__(self, kernel: KernelIR, phases: list[TritonKernel], first: str) -> None:
+        self.kernel = kernel
+        self.phases = phases
+        # A tensor that is certainly there; it says on which device the launch is.
+        self.first = first
+        self.folds = list({fold.name: fold for phase in phases for fold in phase.folds}.values())
+        self.grids = [Grid(phase.kernel) for phase in phases]
+
+    def emit(self) -> list[str]:
+        kernel = self.kernel
+        lines = [
+            f"    {arg.name} = {arg.name}.view(torch.int64)"
+            for arg in (*kernel.inputs, *kernel.outputs)
+            if arg.words.dtype != arg.dtype
+        ]
+        sizes: dict[str, tuple[str, int]] = {}
+        for phase, grid in zip(self.phases, self.grids, strict=True):
+            sizes |= phase.sizes
+            sizes |= {name: kernel.dims[name] for name in grid.sizes if name not in sizes}
+        for name, (tensor, axis) in sizes.items():
+            lines += statement(f"{name} = ", axis_length(kernel, tensor, axis), 4)
+        for fold in {fold.sources: fold for fold in self.folds}.values():
+            lines += self._sources(fold)
+        for fold in self.folds:
+            call = invoke(f"sources.{fold.name}_form", fold.sources, *fold.statics)
+            lines += statement(f"{fold.name}_form = ", call, 4)
+        if len(self.phases) == 1:
+            return [*lines, *self._single()]
+        lines.append(f"    with dispatch.on_device({self.first}):")
+        for phase, grid in zip(self.phases, self.grids, strict=True):
+            lines += self._phase(phase, grid)
+        return lines
+
+    def _single(self) -> list[str]:
+        [phase], [grid] = self.phases, self.grids
+        lines = [*self._block(phase, 4), *grid.lines(4, self._block_text(phase))]
+        if grid.always:
+            lines.append("    programs = max(1, programs)  # one at least counts the launch")
+        else:
+            lines += ["    if programs <= 0:", "        return"]
+        return [*lines, f"    with dispatch.on_device({self.first}):", *self._call(phase, 8)]
+
+    def _phase(self, phase: TritonKernel, grid: Grid) -> list[str]:
+        lines = [*self._block(phase, 8), *grid.lines(8, self._block_text(phase))]
+        if grid.always:
+            return [
+                *lines,
+                "        programs = max(1, programs)  # one at least counts the launch",
+                *self._call(phase, 8),
+            ]
+        return [*lines, "        if programs > 0:", *self._call(phase, 12)]
+
+    # --- folds --------------------------------------------------------------------------------------------------
+
+    def _sources(self, fold: FoldIR) -> list[str]:
+        """Takes a list of sources apart; none of them reaches the kernel where nothing is folded."""
+        lines: list[str] = []
+        mine = [other for other in self.folds if other.sources == fold.sources]
+        if all(other.when is not None for other in mine):
+            conditions = [host_code(negated(other.when)).flat() for other in mine if other.when is not None]
+            lines += [f"    if {' and '.join(conditions)}:", f"        {fold.sources} = ()"]
+        call = invoke(f"sources.{snake(fold.struct)}_arguments", fold.sources, str(fold.at_most))
+        return lines + statement(f"{fold.sources}_arguments = ", call, 4)
+
+    @staticmethod
+    def _chooses(phase: TritonKernel) -> bool:
+        """Whether the block depends on how much is folded."""
+        return bool(phase.folds) and phase.kernel.schedule.folding is not None
+
+    def _block(self, phase: TritonKernel, indent: int) -> list[str]:
+        if not self._chooses(phase):
+            return []
+        schedule, pad = phase.kernel.schedule, " " * indent
+        assert schedule.folding is not None
+        long = " or ".join(f"{fold.name}_form.long" for fold in phase.folds)
+        chosen = f"({schedule.folding.block}, {schedule.folding.num_warps})"
+        return [
+            f"{pad}# Long folds leave room for fewer lanes, and need fewer to keep memory busy.",
+            f"{pad}block, num_warps = {chosen} if {long} else ({schedule.block}, {schedule.num_warps})",
+        ]
+
+    def _block_text(self, phase: TritonKernel) -> str:
+        return "block" if self._chooses(phase) else str(phase.kernel.schedule.block)
+
+    # --- the call -----------------------------------------------------------------------------------------------
+
+    def _call(self, phase: TritonKernel, indent: int) -> list[str]:
+        pad, inner = " " * indent, " " * (indent + 4)
+        lists = {fold.sources: fold for fold in phase.folds}
+        lines = [f"{pad}{phase.name}[(programs,)]("]
+        lines += [f"{inner}{name}," for name in phase.pointers]
+        lines += [f"{inner}*{sources}_arguments," for sources in lists]
+        lines += [f"{inner}{name}," for name in (*phase.sizes, *phase.scalars)]
+        lines += [f"{inner}lanes,"] if phase.lanes else []
+        lines += [f"{inner}{flag_name(name)}={name} is not None," for name in phase.flags]
+        for name in phase.statics:
+            enum = next(s.enum for s in self.kernel.scalars if s.name == name)
+            lines.append(f"{inner}{static_name(name)}={f'int({name})' if enum else name},")
+        for fold in lists.values():
+            lines += [f"{inner}{name}={value.flat()}," for name, value in _arrival(fold)]
+        for fold in phase.folds:
+            lines.append(f"{inner}{tile_name(fold.name)}={fold.name}_form.tile,")
+            lines.append(f"{inner}{alignment_name(fold.name)}={fold.name}_form.alignment,")
+            lines.append(f"{inner}{cut_name(fold.name)}={fold.name}_form.cut,")
+        lines.append(f"{inner}BLOCK={self._block_text(phase)},")
+        if searches(phase.kernel.domain):
+            lines.append(f"{inner}SCAN={SCAN_BLOCK},")
+        warps = "num_warps" if self._chooses(phase) else str(phase.kernel.schedule.num_warps)
+        return [*lines, f"{inner}num_warps={warps},", f"{pad})"]
+
+
+def _arrival(fold: FoldIR) -> list[tuple[str, Code]]:
+    """How many sources are arguments of the kernel, and whether they are a table instead."""
+    if not fold.table:
+        return [(count_name(fold.sources), invoke("len", fold.sources))]
+    inline = invoke("sources.inline", fold.sources)
+    return [(count_name(fold.sources), inline), (table_name(fold.sources), invoke("sources.is_table", fold.sources))]

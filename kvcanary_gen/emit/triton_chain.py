@@ -1,0 +1,164 @@
+"""The walk along each segment as Triton source: the serial part of a recurrence, and nothing else.
+
+A warp takes a segment, block by block of as many entries as it has lanes. Whatever the next state needs of an entry is
+loaded for the whole block, and for the block after it while this one is walked; a step takes its entry's values from
+their lane, so that no load stands between two states. All lanes hold the same state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
+from kvcanary_gen.emit.triton_checks import emit_checks
+from kvcanary_gen.emit.triton_expr import TRUE, conjunction, pointer_name
+from kvcanary_gen.expr.inventory import bounded_count
+from kvcanary_gen.expr.nodes import Call, Node, Type, Var, mapped, substitute
+from kvcanary_gen.expr.phases import saved_column, segment_row
+from kvcanary_gen.ir import ChainDomain, StoreIR
+
+if TYPE_CHECKING:
+    from kvcanary_gen.emit.triton_kernel import KernelEmitter
+
+# Steps of one iteration; more save little, and short segments run them all.
+UNROLLED = 4
+
+
+def emit_chain(emitter: KernelEmitter, domain: ChainDomain) -> None:
+    block, kernel = emitter.block, emitter.kernel
+    block.needs.pointers[domain.segments] = None
+    limit = block.named(domain.limit, TRUE, "limit")
+    count = block.named(bounded_count(domain), TRUE, "count")
+    names = {name: block.fresh(name) for name in ("segment", "lane", "alone", "first", "end")}
+    segment, lane, alone, first, end = names.values()
+    block.text(f"{segment} = tl.program_id(0).to(tl.int64)")
+    block.write("if ", Operator(">=", (Atom(segment), count)), ":")
+    block.text("    return")
+    block.text(f"{lane} = tl.arange(0, BLOCK)")
+    block.text(f"{domain.owner} = {segment} + tl.zeros([BLOCK], tl.int64)")
+    emitter.bounded(domain.owner, domain.bound)
+    emitter.lets(kernel.segment_lets, TRUE)
+    block.text(f"{alone} = {lane} == 0")
+    emit_checks(emitter, () if kernel.report is None else kernel.report.before, Atom(alone))
+    row = block.fresh("row")
+    block.write(f"{row} = ", block.value(segment_row(domain), TRUE))
+    for state in kernel.state:
+        block.write(f"{state.name} = ", _spread(emitter, state.first))
+        place = (Var(Type.INT, row, "index"), saved_column(kernel, state))
+        emitter.store(StoreIR(kernel.saved, place, Var(state.first.type, state.name, "let")), Atom(alone))
+    bounds = invoke("lang.segment_bounds", segment, "True", pointer_name(domain.segments), limit)
+    block.write(f"{first}, {end} = ", bounds)
+    _Walk(emitter, domain, lane, first, end).emit()
+
+
+def _spread(emitter: KernelEmitter, node: Node) -> Code:
+    """One value for each lane."""
+    block, type_ = emitter.block, f"tl.{node.type.value}"
+    if block.is_literal(node):
+        return invoke("tl.full", "[BLOCK]", block.value(node, TRUE), type_)
+    if block.is_uniform(node):
+        return operator("+", block.value(node, TRUE), f"tl.zeros([BLOCK], {type_})")
+    return block.value(node, TRUE)
+
+
+@dataclass
+class _Walk:
+    """The loop over the blocks of a segment."""
+
+    emitter: KernelEmitter
+    domain: ChainDomain
+    lane: str
+    first: str
+    end: str
+    # What a step takes from its lane: the vector's name, by the expression that it holds.
+    taken: dict[Node, str] = field(default_factory=dict)
+    moves: str = ""
+    mask: str = "mask"
+
+    def emit(self) -> None:
+        block, domain = self.emitter.block, self.domain
+        states = {state.name for state in self.emitter.kernel.state}
+        following = [self._without_inputs(state.next, states) for state in self.emitter.kernel.state]
+        self.moves = block.fresh("moves")
+        block.text(f"{domain.index} = {self.first} + {self.lane}")
+        block.text(f"{self.mask} = {domain.index} < {self.end}")
+        self._inputs({})
+        block.text(f"while {self.first} < {self.end}:")
+        with block.indented():
+            block.text("# The next block is on its way while this one is walked.")
+            ahead = self._ahead()
+            self._steps(following)
+            for name, other in ahead.items():
+                block.text(f"{name} = {other}")
+            block.text(f"{self.first} += BLOCK")
+
+    def _without_inputs(self, node: Node, states: set[str]) -> Node:
+        """`node` with whatever does not depend on the state replaced by a name, to be taken from a lane."""
+        block = self.emitter.block
+        if not any(isinstance(part, Var) and part.name in states for part in node.walk()):
+            if block.is_literal(node) or block.is_uniform(node):
+                return node
+            if not (isinstance(node, Call) and node.builtin and len(node.args) == 1):
+                name = node.name if isinstance(node, Var) else block.fresh("given")
+                self.taken.setdefault(node, name)
+                return Var(node.type, f"{self.taken[node]}_at", "let")
+        return node if isinstance(node, Var) else mapped(node, lambda part: self._without_inputs(part, states))
+
+    def _inputs(self, names: dict[str, str]) -> None:
+        """Loads what the steps of a block need; `names` are those of the variables, where they differ."""
+        emitter, block = self.emitter, self.emitter.block
+        before = block.facts
+        index = names.get(self.domain.index, self.domain.index)
+        mask = Atom(names.get(self.mask, self.mask))
+        emitter.bounded(index, self.domain.limit)
+        known: dict[str, Node] = {self.domain.index: Var(Type.INT, index, "index")}
+        for name, node in emitter.kernel.lets:
+            mine = names.get(name, name)
+            block.let(mine, substitute(node, known), mask)
+            known[name] = Var(node.type, mine, "let")
+        for node, name in self.taken.items():
+            if not isinstance(node, Var):
+                block.assign(names.get(name, name), substitute(node, known), mask)
+        advances = emitter.kernel.advances
+        moving: list[Code] = [] if advances is None else [block.value(substitute(advances, known), mask)]
+        moves = conjunction([mask, *moving])
+        block.write(f"{names.get(self.moves, self.moves)} = ", Atom(f"{moves.inside(99)}.to(tl.int32)"))
+        block.facts = before
+
+    def _ahead(self) -> dict[str, str]:
+        """The same for the next block; returns the names that take over."""
+        block, domain = self.emitter.block, self.domain
+        kept = [domain.index, self.mask, *self.taken.values(), self.moves]
+        local = [name for name, _ in self.emitter.kernel.lets if name not in kept]
+        names = {name: block.fresh(f"next_{name}") for name in (*kept, *local)}
+        block.text(f"{names[domain.index]} = {domain.index} + BLOCK")
+        block.text(f"{names[self.mask]} = {names[domain.index]} < {self.end}")
+        self._inputs(names)
+        return {name: names[name] for name in kept}
+
+    def _steps(self, following: list[Node]) -> None:
+        block, kernel = self.emitter.block, self.emitter.kernel
+        at, steps, step, entry, here = (block.fresh(n) for n in ("at", "steps", "step", "entry", "here"))
+        block.text(f"{at} = tl.zeros([], tl.int32)")
+        block.text(f"{steps} = tl.minimum({self.end} - {self.first}, BLOCK).to(tl.int32)")
+        block.text(f"while {at} < {steps}:")
+        with block.indented():
+            block.text(f"for {step} in tl.static_range({UNROLLED}):")
+            with block.indented():
+                block.text(f"{entry} = tl.full([BLOCK], {step}, tl.int32) + {at}")
+                block.text(f"{here} = {self.mask} & ({self.lane} == {entry})")
+                for state in kernel.state:
+                    place = (Var(Type.INT, self.domain.index, "index"), saved_column(kernel, state))
+                    value = Var(state.first.type, state.name, "let")
+                    self.emitter.store(StoreIR(kernel.saved, place, value), Atom(here))
+                for name in dict.fromkeys(self.taken.values()):
+                    block.text(f"{name}_at = tl.gather({name}, {entry}, 0)")
+                block.text(f"{self.moves}_at = tl.gather({self.moves}, {entry}, 0)")
+                after = [block.fresh(f"next_{state.name}") for state in kernel.state]
+                for name, node in zip(after, following, strict=True):
+                    block.write(f"{name} = ", block.value(node, TRUE))
+                for state, name in zip(kernel.state, after, strict=True):
+                    chosen = invoke("tl.where", f"{self.moves}_at != 0", name, state.name)
+                    block.write(f"{state.name} = ", chosen)
+            block.text(f"{at} += {UNROLLED}")
