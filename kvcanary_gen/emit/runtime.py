@@ -47,9 +47,7 @@ def _commands(files: dict[str, str]) -> list[str]:
 def public_names(text: str) -> list[str]:
     """What a module lists in `__all__`; nothing where it has none."""
     for part in ast.parse(text).body:
-        if isinstance(part, ast.Assign) and [t.id for t in part.targets if isinstance(t, ast.Name)] == [
-            "__all__"
-        ]:
+        if isinstance(part, ast.Assign) and [t.id for t in part.targets if isinstance(t, ast.Name)] == ["__all__"]:
             return [str(name) for name in ast.literal_eval(part.value)]
     return []
 

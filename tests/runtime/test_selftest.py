@@ -163,3 +163,29 @@ def test_the_clean_run_does_all_that_the_engine_can() -> None:
     assert result.passed and isinstance(result, SelftestResult)
     for name in ("prefill", "decode", "padded batches", "copies on write", "shared pages", "preemptions"):
         assert result.counts[name], name
+
+
+def test_a_replay_is_named_by_the_batch_that_its_graph_was_captured_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server has a graph for each batch size; what the last one was captured with says nothing of the others."""
+    engine = Engine(EngineConfig())
+    attached_engine, kept = AttachedEngine(engine), []
+    monkeypatch.setattr(attached_engine.manager, "_capturing", lambda: True)
+    for prompt in ([1, 2, 3], [4, 5, 6], [7, 8, 9]):
+        engine.submit(prompt, max_new=20)
+        while (batch := engine.schedule()) is not None:
+            given = attached_engine.canary_batch(batch)
+            attached_engine.manager.before_forward(given)
+            engine.forward(batch)
+            attached_engine.manager.after_forward(given)
+            if batch.kind == "decode":
+                kept.append(given)
+            engine.finish(batch)
+    manager, place = attached_engine.manager, attached_engine.manager.config.forward_index("decode")
+    sizes = [given.num_requests for given in kept]
+    assert len(set(sizes)) > 1
+    for given in kept:
+        manager.replayed(request_ids=["replayed"] * given.num_requests, captured=given)
+        last = manager._last[place]
+        assert last is not None and last.requests == given.num_requests == len(last.request_ids or ())
+    monkeypatch.undo()
+    manager.close()

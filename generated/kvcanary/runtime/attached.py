@@ -69,6 +69,7 @@ class _Graphs(NamedTuple):
 
     model: torch.cuda.CUDAGraph
     after: torch.cuda.CUDAGraph
+    captured: CanaryBatch
 
 
 class AttachedEngine:
@@ -153,12 +154,13 @@ class AttachedEngine:
         if after is not None:
             after(batch)
         graphs.after.replay()
-        self.manager.replayed(DECODE, batch.request_names)
+        self.manager.replayed(DECODE, batch.request_names, captured=graphs.captured)
         self.counts["replays"] += 1
 
     def _capture(self, batch: Batch) -> _Graphs:
         """Holds a forward and the canary around it. Faults are planted between the two graphs."""
-        graphs, given = _Graphs(torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()), self.canary_batch(batch)
+        given = self.canary_batch(batch)
+        graphs = _Graphs(torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), given)
         with torch.cuda.graph(graphs.model):
             self.manager.before_forward(given)
             self.engine.forward(batch)
