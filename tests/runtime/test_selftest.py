@@ -82,6 +82,7 @@ def test_what_is_planted_is_logged_with_what_must_be_reported(caplog: pytest.Log
         Selftest(steps=4, seed=5, per_fault=1).run(["byte_flipped_after"])
     line = next(text for text in caplog.messages if text.startswith("kv-canary injected"))
     assert "fault=byte_flipped_after step=" in line and "VERIFY_REAL_KV_HASH_MISMATCH" in line.split("expects=")[1]
+    assert any(text.startswith("kv-canary settled fault=byte_flipped_after") for text in caplog.messages)
     assert any(text.startswith("kv-canary violation") and "request_id=" in text for text in caplog.messages)
 
 
@@ -147,6 +148,26 @@ def test_plans_that_cannot_be_are_refused_by_name(given: dict[str, Any]) -> None
     with pytest.raises(CanaryError, match=f"FaultPlan {list(given)[-1]} must") as caught:
         FaultPlan(**given)
     assert caught.value.id == "KVC-093"
+
+
+def test_faults_wait_for_the_warm_up_and_for_their_probability() -> None:
+    engine = Engine(EngineConfig(rows=4, decode_sizes=(1, 3)))
+    traffic = Traffic(engine, 1)
+    late = FaultInjector(engine, FaultPlan("table_entries_swapped", warm_up=6))
+    never = FaultInjector(engine, FaultPlan("table_entries_swapped", probability=0.0))
+    for step in range(8):
+        traffic.feed()
+        while (batch := engine.schedule()) is not None:
+            engine.copy(batch)
+            late.before(batch)
+            never.before(batch)
+            engine.forward(batch)
+            engine.finish(batch)
+        late.step_end([])
+        assert bool(late.injections) == (step >= 6)
+    assert not never.injections
+    # Nobody reported anything, so what was planted was missed.
+    assert {injection.state for injection in late.injections} == {"missed"}
 
 
 def test_arguments_that_are_no_counts_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from .engine import Engine
 from .fault_reports import Expected, Kind, Planted
 from .requests import Batch, Item
 from .scheduler import DECODE
-from .stages import HALVES, STAGES, Stage
+from .stages import HALVES, POOL_KINDS, STAGES, Stage
 
 AROUND = ("before", "after")
 
@@ -32,12 +32,17 @@ def reported(
     return [Expected(stage.name, half, group, slot, reason) for stage in found for half in halves]
 
 
+def guarded(engine: Engine) -> list[str]:
+    """Pools that the engine has and the canary knows."""
+    return [group for group in ("FULL", "SWA") if group in POOL_KINDS and engine.layers(group)]
+
+
 class View:
     """Slots of a request's positions in the engine's pools, from the host's lists."""
 
     def __init__(self, engine: Engine, item: Item) -> None:
         self.engine, self.item, self.request = engine, item, item.request
-        self.groups = ["FULL"] if engine.pools.swa is None else ["FULL", "SWA"]
+        self.groups = guarded(engine)
 
     def slot(self, position: int, group: str = "FULL") -> int:
         """Slot of a position; 0 where it has left the window."""
@@ -128,7 +133,7 @@ def flip_unused_byte(engine: Engine, batch: Batch, rng: random.Random) -> Plante
     if not nodes:
         return None
     node, half = rng.choice(nodes), rng.choice(HALVES)
-    group = rng.choice(["FULL", "SWA"] if node.windowed and pools.swa is not None else ["FULL"])
+    group = rng.choice([group for group in guarded(engine) if group == "FULL" or node.windowed])
     page, full = node.page, pools.slot(node.page, rng.randrange(engine.config.page_size))
     slot = pools.swa_slot(full) if group == "SWA" else full
     found = stages("verify", ("periodic",), real_kv=True)

@@ -55,8 +55,8 @@ class Injection:
 
     def __str__(self) -> str:
         expects = ",".join(map(str, self.planted.expected))
-        where = f"fault={self.fault} step={self.step} forward={self.forward}"
-        return f"kv-canary injected {where} detail={self.planted.detail} within={self.planted.within} expects={expects}"
+        where = f"fault={self.fault} step={self.step} forward={self.forward} within={self.planted.within}"
+        return f'kv-canary injected {where} detail="{self.planted.detail}" expects={expects}'
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,7 @@ class FaultInjector:
             injection.state = "missed"
         if injection.state != "open":
             self.engine.scheduler.forget(injection.planted.pages)
+            logger.info("kv-canary settled fault=%s step=%d state=%s", injection.fault, injection.step, injection.state)
 
     @staticmethod
     def _account(injection: Injection, record: ViolationRecord) -> bool:
