@@ -9,6 +9,7 @@ from kvcanary_gen.emit.docs.layouts import layouts_page
 from kvcanary_gen.emit.docs.ops import op_pages
 from kvcanary_gen.emit.docs.pages import page
 from kvcanary_gen.emit.docs.rules import rules_page
+from kvcanary_gen.emit.docs.runtime import runtime_page
 from kvcanary_gen.emit.docs.selftest import selftest_pages
 from kvcanary_gen.ir import Program
 from kvcanary_gen.load import Document
@@ -26,6 +27,7 @@ def build_docs(program: Program, document: Document) -> dict[str, str]:
         "layouts.md": layouts_page(program, document),
         "functions.md": functions_page(program, document),
         "language.md": language_page(),
+        **runtime_page(program),
         **selftest_pages(program),
     }
     return {f"docs/{path}": text for path, text in pages.items()}
@@ -41,5 +43,5 @@ def _index(program: Program) -> str:
         kernels=list(program.kernels.values()),
         invariants=program.invariants,
         errors=program.errors,
-        selftest=bool(selftest_pages(program)),
+        runtime=bool(runtime_page(program)),
     )
