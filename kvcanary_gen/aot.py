@@ -37,6 +37,7 @@ DEFAULT_TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 class Specialisation:
     """One compile job: a kernel with its compile-time constants fixed.
 
+    - kernel: the launch; a kernel of the spec may become several.
     - signature: argument name -> `"*i64"`, `"i32"`, …, or `"constexpr"`; an optional pointer that is left out counts as
       a constexpr. Its order does not matter.
     - constants: the values of the constexpr arguments, None for a pointer that is left out. An argument that the

@@ -101,7 +101,7 @@ def _source_forms(emitted: TritonKernel, statics: dict[str, int]) -> Iterator[di
     tile = 2 if short else TILE
     # Number of sources, 0 for a table; words of a tile; alignment; how tiles end.
     forms = [(1, tile, 16, 0), (most, tile, 16, 0), (most, tile, 16, 2)]
-    forms += [(0, tile, 16, 0), (0, tile, 8, 1), (0, tile, 4, 2), (0, tile, 1, 2)] if tables else [(1, tile, 1, 2)]
+    forms += [(0, tile, 16, 0), (0, tile, 8, 1), (0, tile, 4, 1), (0, tile, 1, 2)] if tables else [(1, tile, 1, 2)]
     forms += [] if short else [(most, 4, 16, 0)]
     if fold.when is not None and not evaluate(fold.when, statics):
         forms = [(0, 2, 16, 0)]

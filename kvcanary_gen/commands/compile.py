@@ -130,6 +130,7 @@ def _list(names: object) -> str:
 def _jobs(program: Program, out: Path, kernels: list[str]) -> list[Specialisation]:
     os.environ.pop("TRITON_INTERPRET", None)  # it would leave Python functions where kernels should be
     try:
+        from kvcanary_gen.expr.phases import phases
         from kvcanary_gen.specialisations import package_loader, specialisations
 
         jobs = specialisations(program, package_loader(out / program.header.package))
@@ -137,7 +138,8 @@ def _jobs(program: Program, out: Path, kernels: list[str]) -> list[Specialisatio
         if (error.name or "").partition(".")[0] not in ("torch", "triton"):
             raise
         raise fail(f"compiling needs {error.name}, which is not installed: pip install kvcanary") from None
-    return [job for job in jobs if job.kernel in kernels]
+    wanted = {phase.name for kernel in kernels for phase in phases(program.kernels[kernel])}
+    return [job for job in jobs if job.kernel in wanted]
 
 
 # ---- compiling and telling -------------------------------------------------------------------------------------------

@@ -59,5 +59,5 @@ def alignment_name(fold: str) -> str:
 
 
 def cut_name(fold: str) -> str:
-    """Whether a tile may end before its last word (1), or inside one (2)."""
+    """Whether the last tile of a slot may end early (1), or anything may end anywhere (2)."""
     return f"{fold.upper()}_CUT"

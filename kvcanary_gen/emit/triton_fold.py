@@ -83,7 +83,7 @@ def _of_source(program: Program, fold: FoldIR) -> list[str]:
     block.text("start = row * row_stride")
     block.text(f"state = tl.full({lane}.shape, {fold.start}, tl.uint64)")
     block.text("byte = tl.zeros([], tl.int64)")
-    block.text(f"if TILE == {TILE}:")
+    block.text(f"if TILE == {TILE} and ALIGNMENT >= 8 and CUT < 2:")
     with block.indented():
         _long_loop(block, fold)
     block.text("while byte < length:")
@@ -106,7 +106,7 @@ def _long_loop(block: Block, fold: FoldIR) -> None:
     with block.indented():
         for number in range(TILES):
             at = "first + byte" + (f" + {8 * TILE * number}" if number else "")
-            load = invoke("lang.load_tile", "tensor_ptr", "start", at, "stop", "inside", *_FORM)
+            load = invoke("lang.load_tile", "tensor_ptr", "start", at, "stop", "inside", "TILE", "ALIGNMENT", "0")
             block.write(f"tile_{number} = ", load)
         for number in range(TILES):
             block.text(f"state = {fold.name}_of_tile(state, tile_{number})")

@@ -190,12 +190,12 @@ def real_kv_hash_of_source(
     start = row * row_stride
     state = tl.full(slot.shape, 0, tl.uint64)
     byte = tl.zeros([], tl.int64)
-    if TILE == 8:
+    if TILE == 8 and ALIGNMENT >= 8 and CUT < 2:
         while byte + 256 <= length:
-            tile_0 = lang.load_tile(tensor_ptr, start, first + byte, stop, inside, TILE, ALIGNMENT, CUT)
-            tile_1 = lang.load_tile(tensor_ptr, start, first + byte + 64, stop, inside, TILE, ALIGNMENT, CUT)
-            tile_2 = lang.load_tile(tensor_ptr, start, first + byte + 128, stop, inside, TILE, ALIGNMENT, CUT)
-            tile_3 = lang.load_tile(tensor_ptr, start, first + byte + 192, stop, inside, TILE, ALIGNMENT, CUT)
+            tile_0 = lang.load_tile(tensor_ptr, start, first + byte, stop, inside, TILE, ALIGNMENT, 0)
+            tile_1 = lang.load_tile(tensor_ptr, start, first + byte + 64, stop, inside, TILE, ALIGNMENT, 0)
+            tile_2 = lang.load_tile(tensor_ptr, start, first + byte + 128, stop, inside, TILE, ALIGNMENT, 0)
+            tile_3 = lang.load_tile(tensor_ptr, start, first + byte + 192, stop, inside, TILE, ALIGNMENT, 0)
             state = real_kv_hash_of_tile(state, tile_0)
             state = real_kv_hash_of_tile(state, tile_1)
             state = real_kv_hash_of_tile(state, tile_2)

@@ -128,40 +128,43 @@ def load_tile(tensor_ptr, start, first, stop, inside, WORDS: tl.constexpr, ALIGN
     """WORDS neighbouring little-endian words for each lane, [lanes, WORDS], from byte `first` of the row at `start`.
 
     Bytes before the row's first, and from `stop` on, are zero. CUT says which of them a lane that is inside may have:
-    0 none, 1 those of whole units, 2 any; a unit is ALIGNMENT bytes, of which all places are multiples, at most a word.
+    0 none, 1 those of whole units, 2 any, which does not go with an alignment of 4. A unit is ALIGNMENT bytes, of which
+    all places are multiples, at most a word.
     """
     column = tl.arange(0, WORDS)[None, :]
-    if ALIGNMENT == 16 and CUT == 0:
-        # A lane takes two words at a time; told that they are aligned, the compiler does so too.
-        word = tl.multiple_of((start + first) >> 3, 2)[:, None] + column
-        words_ptr = tensor_ptr.to(tl.pointer_type(tl.uint64))
-        return tl.load(words_ptr + word, mask=inside[:, None], other=0)
-    else:
-        byte = first[:, None] + 8 * column
-        place = start[:, None] + byte
+    byte = first[:, None] + 8 * column
+    place = start[:, None] + byte
+    words_ptr = tensor_ptr.to(tl.pointer_type(tl.uint64))
+    halves_ptr = tensor_ptr.to(tl.pointer_type(tl.uint32))
+    whole = inside[:, None]
+    half = whole
+    if CUT > 0:
         inside = inside[:, None] & (byte >= 0)
+        whole = inside & (byte <= stop[:, None] - 8)
+        half = inside & (byte <= stop[:, None] - 4)
+    if ALIGNMENT == 16:
+        # A lane takes two words at a time where it knows that they are aligned.
+        word = tl.multiple_of((start + first) >> 3, 2)[:, None] + column
+        words = tl.load(words_ptr + word, mask=whole, other=0)
+    elif ALIGNMENT == 8:
+        words = tl.load(words_ptr + (place >> 3), mask=whole, other=0)
+    elif ALIGNMENT == 4:
+        low = tl.load(halves_ptr + (place >> 2), mask=half, other=0)
+        high = tl.load(halves_ptr + (place >> 2) + 1, mask=whole, other=0)
+        words = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+    else:
         words = tl.zeros(byte.shape, tl.uint64)
-        if ALIGNMENT >= 8:
-            words_ptr = tensor_ptr.to(tl.pointer_type(tl.uint64))
-            words = tl.load(words_ptr + (place >> 3), mask=inside & (byte <= stop[:, None] - 8), other=0)
-        elif ALIGNMENT == 4:
-            halves_ptr = tensor_ptr.to(tl.pointer_type(tl.uint32))
-            low = tl.load(halves_ptr + (place >> 2), mask=inside & (byte <= stop[:, None] - 4), other=0)
-            high = tl.load(halves_ptr + (place >> 2) + 1, mask=inside & (byte <= stop[:, None] - 8), other=0)
-            words = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
-        if CUT == 2 or ALIGNMENT == 1:
-            # Whatever no aligned load covers, byte by byte; a loop keeps the registers of one.
-            shift = tl.zeros([], tl.int64)
-            while shift < 8:
-                left = inside & (byte + shift < stop[:, None])
-                if ALIGNMENT == 4:
-                    left = left & (byte + (shift // 4 + 1) * 4 > stop[:, None])
-                elif ALIGNMENT >= 8:
-                    left = left & (byte + 8 > stop[:, None])
-                part = tl.load(tensor_ptr + place + shift, mask=left, other=0)
-                words = words | (part.to(tl.uint64) << (8 * shift).to(tl.uint64))
-                shift += 1
-        return words
+    if CUT == 2 or ALIGNMENT == 1:
+        # Whatever no aligned load covers, byte by byte; a loop keeps the registers of one.
+        shift = tl.zeros([], tl.int64)
+        while shift < 8:
+            left = inside & (byte + shift < stop[:, None])
+            if ALIGNMENT >= 8:
+                left = left & (byte + 8 > stop[:, None])
+            part = tl.load(tensor_ptr + place + shift, mask=left, other=0)
+            words = words | (part.to(tl.uint64) << (8 * shift).to(tl.uint64))
+            shift += 1
+    return words
 
 
 @triton.jit

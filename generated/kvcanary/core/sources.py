@@ -39,7 +39,7 @@ class Form:
     Attributes:
         tile (int): Words that are read at once.
         alignment (int): 16, 8, 4 or 1: every place that is read is a multiple of as many bytes.
-        cut (int): Whether a tile may end before its last word (1), or inside a unit of the alignment (2).
+        cut (int): Whether the last tile of a slot may end early (1), or anything may end anywhere (2).
         long (bool): Whether it takes several tiles.
     """
 
@@ -69,10 +69,12 @@ def form_of(reaches: list[Reach]) -> Form:
     cut = 0
     for reach in reaches:
         inside = reach.furthest is not None and reach.furthest <= reach.row_bytes
-        if reach.length % unit or (not inside and reach.row_bytes % unit):
+        if reach.length % unit or not inside:
             cut = 2
-        elif not inside or reach.length % (8 * tile):
+        elif reach.length % (8 * tile):
             cut = max(cut, 1)
+    if cut == 2 and alignment == 4:
+        alignment = 1
     return Form(tile, alignment, cut, longest > 8 * LARGEST_TILE)
 
 

@@ -103,41 +103,6 @@ def _verify_entries_kernel(
     slot = tl.load(verify_slot_indices_ptr + i, mask=mask, other=0)
     inside = (slot >= 0) & (slot < num_slots)
     checked = inside & (slot != device.TOKEN_TO_KV_SLOT_PADDING)
-    prev = tl.load(verify_prev_slot_indices_ptr + i, mask=mask, other=0)
-    linked = checked & (prev != device.TOKEN_TO_KV_SLOT_PADDING)
-    prev_inside = prev < num_slots
-    stored_token = tl.load(
-        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
-        mask=mask & (slot >= 0) & (slot < num_slots),
-        other=0,
-    )
-    stored_position = tl.load(
-        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_POSITION,
-        mask=mask & (slot >= 0) & (slot < num_slots),
-        other=0,
-    )
-    stored_prev_hash = tl.load(
-        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_PREV_HASH,
-        mask=mask & (slot >= 0) & (slot < num_slots),
-        other=0,
-    ).to(tl.uint64, bitcast=True)
-    stored_real_kv_hash = tl.load(
-        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_REAL_KV_HASH,
-        mask=mask & (slot >= 0) & (slot < num_slots),
-        other=0,
-    ).to(tl.uint64, bitcast=True)
-    expected_link = tl.where(
-        linked,
-        tl.where(
-            prev_inside, device.link(prev, mask & linked & prev_inside, canary_buf_ptr, num_slots, canary_buf_words), 0
-        ),
-        stored_prev_hash,
-    )
-    if CHECK_VERIFY_EXPECTED_TOKEN:
-        expected_token = tl.load(verify_expected_tokens_ptr + i, mask=mask, other=0)
-    else:
-        expected_token = tl.where(mask, tl.full([], -1, tl.int64), 0)
-    expected_position = tl.load(verify_expected_positions_ptr + i, mask=mask, other=0)
     real_kv_hash_now = tl.where(
         checked,
         device.real_kv_hash(
@@ -182,6 +147,41 @@ def _verify_entries_kernel(
         ),
         0,
     )
+    prev = tl.load(verify_prev_slot_indices_ptr + i, mask=mask, other=0)
+    linked = checked & (prev != device.TOKEN_TO_KV_SLOT_PADDING)
+    prev_inside = prev < num_slots
+    stored_token = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    )
+    stored_position = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_POSITION,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    )
+    stored_prev_hash = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_PREV_HASH,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    ).to(tl.uint64, bitcast=True)
+    stored_real_kv_hash = tl.load(
+        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_REAL_KV_HASH,
+        mask=mask & (slot >= 0) & (slot < num_slots),
+        other=0,
+    ).to(tl.uint64, bitcast=True)
+    expected_link = tl.where(
+        linked,
+        tl.where(
+            prev_inside, device.link(prev, mask & linked & prev_inside, canary_buf_ptr, num_slots, canary_buf_words), 0
+        ),
+        stored_prev_hash,
+    )
+    if CHECK_VERIFY_EXPECTED_TOKEN:
+        expected_token = tl.load(verify_expected_tokens_ptr + i, mask=mask, other=0)
+    else:
+        expected_token = tl.where(mask, tl.full([], -1, tl.int64), 0)
+    expected_position = tl.load(verify_expected_positions_ptr + i, mask=mask, other=0)
     reasons = tl.zeros([BLOCK], tl.int64)
     reasons |= tl.where(inside == 0, device.FAIL_REASON_VERIFY_SLOT_OUT_OF_RANGE, 0)
     failing = mask & (reasons != 0)
@@ -249,7 +249,7 @@ def launch(
     real_kv_sources_arguments = sources.real_kv_source_arguments(real_kv_sources, 4)
     real_kv_hash_form = sources.real_kv_hash_form(real_kv_sources, real_kv_hash_mode)
     # Long folds leave room for fewer lanes, and need fewer to keep memory busy.
-    block, num_warps = (32, 1) if real_kv_hash_form.long else (256, 8)
+    block, num_warps = (64, 2) if real_kv_hash_form.long else (256, 8)
     programs = triton.cdiv(verify_capacity, block)
     programs = max(1, programs)  # one at least counts the launch
     with dispatch.on_device(canary_buf):
@@ -316,6 +316,7 @@ def reference(
     slot = eager.load(verify_slot_indices, i)
     inside = (slot >= 0) & (slot < num_slots)
     checked = inside & (slot != layout.TOKEN_TO_KV_SLOT_PADDING)
+    real_kv_hash_now = torch.where(checked, functions.real_kv_hash(slot, real_kv_sources, real_kv_hash_mode), 0)
     prev = eager.load(verify_prev_slot_indices, i)
     linked = checked & (prev != layout.TOKEN_TO_KV_SLOT_PADDING)
     prev_inside = prev < num_slots
@@ -329,7 +330,6 @@ def reference(
     else:
         expected_token = torch.tensor(-1)
     expected_position = eager.load(verify_expected_positions, i)
-    real_kv_hash_now = torch.where(checked, functions.real_kv_hash(slot, real_kv_sources, real_kv_hash_mode), 0)
     slot_range_reasons = torch.zeros_like(i)
     slot_range_reasons |= torch.where(~inside, layout.FailReason.VERIFY_SLOT_OUT_OF_RANGE, 0)
     slot_range_row: list[torch.Tensor | int] = [

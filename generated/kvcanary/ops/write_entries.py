@@ -271,19 +271,6 @@ def _write_entries_kernel(
             seed_exists = seed < num_slots
             slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
             stored = (slot >= 0) & (slot < num_slots)
-            token = tl.load(input_ids_ptr + i, mask=mask, other=0)
-            position = tl.load(positions_ptr + i, mask=mask, other=0)
-            chained = (
-                lang.one_bit(tl.load(enable_chain_position_assert_ptr).to(tl.int64) != 0) & (seed >= 0) & seed_exists
-            )
-            if ENABLE_WRITE_INPUT_ASSERT and HAS_EXPECTED_INPUT_TOKENS:
-                expected_token = tl.load(expected_input_tokens_ptr + i, mask=mask, other=0)
-            else:
-                expected_token = token
-            if ENABLE_WRITE_INPUT_ASSERT and HAS_EXPECTED_INPUT_POSITIONS:
-                expected_position = tl.load(expected_input_positions_ptr + i, mask=mask, other=0)
-            else:
-                expected_position = position
             bytes_hash = tl.where(
                 stored,
                 device.real_kv_hash(
@@ -328,6 +315,19 @@ def _write_entries_kernel(
                 ),
                 0,
             )
+            token = tl.load(input_ids_ptr + i, mask=mask, other=0)
+            position = tl.load(positions_ptr + i, mask=mask, other=0)
+            chained = (
+                lang.one_bit(tl.load(enable_chain_position_assert_ptr).to(tl.int64) != 0) & (seed >= 0) & seed_exists
+            )
+            if ENABLE_WRITE_INPUT_ASSERT and HAS_EXPECTED_INPUT_TOKENS:
+                expected_token = tl.load(expected_input_tokens_ptr + i, mask=mask, other=0)
+            else:
+                expected_token = token
+            if ENABLE_WRITE_INPUT_ASSERT and HAS_EXPECTED_INPUT_POSITIONS:
+                expected_position = tl.load(expected_input_positions_ptr + i, mask=mask, other=0)
+            else:
+                expected_position = position
             tl.store(
                 canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
                 token,
@@ -587,9 +587,7 @@ def launch(
                 BLOCK=32,
                 num_warps=1,
             )
-        # Long folds leave room for fewer lanes, and need fewer to keep memory busy.
-        block, num_warps = (32, 1) if real_kv_hash_form.long else (128, 4)
-        programs = triton.cdiv(num_new_tokens, block)
+        programs = triton.cdiv(num_new_tokens, 64)
         programs = max(1, programs)  # one at least counts the launch
         _write_entries_kernel[(programs,)](
             write_offsets,
@@ -625,11 +623,11 @@ def launch(
             REAL_KV_HASH_TILE=real_kv_hash_form.tile,
             REAL_KV_HASH_ALIGNMENT=real_kv_hash_form.alignment,
             REAL_KV_HASH_CUT=real_kv_hash_form.cut,
-            BLOCK=block,
+            BLOCK=64,
             SCAN=1024,
-            num_warps=num_warps,
+            num_warps=2,
         )
-        programs = triton.cdiv(num_new_tokens, 128)
+        programs = triton.cdiv(num_new_tokens, 64)
         if programs > 0:
             _write_entries_after_kernel[(programs,)](
                 write_offsets,
@@ -649,9 +647,9 @@ def launch(
                 canary_buf_words,
                 ring_capacity,
                 kernel_kind,
-                BLOCK=128,
+                BLOCK=64,
                 SCAN=1024,
-                num_warps=4,
+                num_warps=2,
             )
 
 
@@ -730,6 +728,7 @@ def reference(
     seed_exists = seed < num_slots
     slot = eager.load(out_cache_loc, i)
     stored = (slot >= 0) & (slot < num_slots)
+    bytes_hash = torch.where(stored, functions.real_kv_hash(slot, real_kv_sources, real_kv_hash_mode), 0)
     token = eager.load(input_ids, i)
     position = eager.load(positions, i)
     chained = (eager.load(enable_chain_position_assert, 0) != 0) & (seed >= 0) & seed_exists
@@ -741,7 +740,6 @@ def reference(
         expected_position = eager.load(expected_input_positions, i)
     else:
         expected_position = position
-    bytes_hash = torch.where(stored, functions.real_kv_hash(slot, real_kv_sources, real_kv_hash_mode), 0)
     eager.store(canary_buf, (slot, layout.CANARY_FIELD_TOKEN), token, unique=False)
     eager.store(canary_buf, (slot, layout.CANARY_FIELD_POSITION), position, unique=False)
     eager.store(canary_buf, (slot, layout.CANARY_FIELD_PREV_HASH), prev_hash, unique=False)
