@@ -218,12 +218,14 @@ def _own_positions(engine: Engine, item: Item) -> list[int]:
     return [p for p in range(first, item.start - 1) if pages[p // config.page_size]]
 
 
-FAULTS: dict[str, Kind] = {
-    "table_entries_swapped": Kind("before", swap_table_entries),
-    "byte_flipped_before": Kind("before", flip_byte_before),
-    "byte_flipped_after": Kind("after", flip_byte_after),
-    "unused_byte_flipped_before": Kind("before", flip_unused_byte),
-    "unused_byte_flipped_after": Kind("after", flip_unused_byte),
-    "next_tokens_swapped": Kind("before", swap_next_tokens),
-    "slot_freed_and_reused": Kind("before", reuse_slot),
+_KINDS: dict[str, tuple[Kind, list[Stage]]] = {
+    "table_entries_swapped": (Kind("before", swap_table_entries), stages("verify", AROUND)),
+    "byte_flipped_before": (Kind("before", flip_byte_before), stages("verify", AROUND, real_kv=True)),
+    "byte_flipped_after": (Kind("after", flip_byte_after), stages("verify", ("after",), real_kv=True)),
+    "unused_byte_flipped_before": (Kind("before", flip_unused_byte), stages("verify", ("periodic",), real_kv=True)),
+    "unused_byte_flipped_after": (Kind("after", flip_unused_byte), stages("verify", ("periodic",), real_kv=True)),
+    "next_tokens_swapped": (Kind("before", swap_next_tokens), stages("write", AROUND)),
+    "slot_freed_and_reused": (Kind("before", reuse_slot), stages("verify", AROUND)),
 }
+# Kinds that some stage of this package can see.
+FAULTS: dict[str, Kind] = {name: kind for name, (kind, seen_by) in _KINDS.items() if seen_by}
