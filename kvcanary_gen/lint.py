@@ -6,6 +6,7 @@ import string
 from collections.abc import Iterable
 
 from kvcanary_gen.diagnostics import Diagnostics, Mark
+from kvcanary_gen.emit.runtime_names import lacking
 from kvcanary_gen.expr.inventory import called, kernel_nodes
 from kvcanary_gen.expr.nodes import Node, Var
 from kvcanary_gen.ir import OffsetValues, Program, ValueRange
@@ -25,6 +26,12 @@ WARNINGS: dict[str, Rule] = {
         "A YAML file lies in the spec folder, but no `include` names it, so it says nothing.",
         "Include it, or remove it.",
     ),
+    "KVG-074": Rule(
+        "package without a runtime",
+        "Launches have stages, but the runtime around the kernels speaks a name that the spec lacks, so the package "
+        "comes without endpoints and manager.",
+        "Keep the name, or teach the runtime's templates the new one.",
+    ),
 }
 
 
@@ -35,6 +42,7 @@ def warnings(program: Program, document: Document) -> Diagnostics:
     _unused_lets(program, document, out)
     _undescribed_sizes(program, document, out)
     _stray_files(document, out)
+    _no_runtime(program, document, out)
     return out
 
 
@@ -141,3 +149,9 @@ def _stray_files(document: Document, out: Diagnostics) -> None:
         file = path.relative_to(root).as_posix()
         if file not in read:
             out.add(Mark(f"{root.name}/{file}", 1, 1), "KVG-073", "no `include` names this file")
+
+
+def _no_runtime(program: Program, document: Document, out: Diagnostics) -> None:
+    missing = lacking(program.tags, program.structs, program.operations)
+    if missing and "stage" in program.axes:
+        out.add(document.mark("axes", "stage"), "KVG-074", f"no runtime: {missing}")

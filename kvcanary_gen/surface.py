@@ -62,6 +62,15 @@ class BoundRule:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """A number, a flag or a member of the enum `of`, at a path."""
+
+    path: str
+    kind: str
+    of: str = ""
+
+
+@dataclass(frozen=True)
 class Surface:
     name: str
     launcher: str
@@ -90,14 +99,20 @@ class Surface:
         return tuple(arg for arg in self.arguments if isinstance(arg, ScalarArg) and not arg.static)
 
     @property
-    def plain(self) -> bool:
-        """Whether the function takes tensors and integers alone, which is what calls are drawn of."""
-        return not self.values and not self.statics
-
-    @property
     def statics(self) -> tuple[ScalarArg, ...]:
         """Flags and members of enums, which kernels are compiled for."""
         return tuple(arg for arg in self.arguments if isinstance(arg, ScalarArg) and arg.static)
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """Numbers and choices other than integer arguments: flags, members of enums, and fields of structs."""
+        own = (Setting(s.name, "enum" if s.enum else "bool", s.enum or "") for s in self.statics)
+        return (*own, *(Setting(path, value.kind, value.of) for path, value in self.values if value.kind != "list"))
+
+    @property
+    def lists(self) -> tuple[tuple[str, StructValueIR], ...]:
+        """Lists of byte sources, by path."""
+        return tuple((path, value) for path, value in self.values if value.kind == "list")
 
     def tensor(self, path: str) -> CheckedTensor:
         return next(tensor for tensor in self.tensors if tensor.path == path)
@@ -185,7 +200,9 @@ def operation_surface(program: Program, operation: OperationIR) -> Surface:
                 if length.dim is not None:
                     dims.setdefault(f"{name}.{length.dim}", (path, axis))
     own = [arg for arg in operation.arguments if isinstance(arg, TensorArg)]
-    dims |= bind_dims(own)
+    # A size that a struct has is the struct's; arguments must fit it.
+    theirs = _unscoped(dims)
+    dims |= {name: place for name, place in bind_dims(own).items() if name not in theirs}
     tensors += [CheckedTensor(a.name, a.dtype, a.shape, a.doc, a.optional, a.name in written, argument=a) for a in own]
     tensors += [
         CheckedTensor(w.name, w.dtype, w.shape, w.doc, True, w.name in written, workspace=True, argument=w)

@@ -1,13 +1,16 @@
-"""The golden vectors and drawn calls on a GPU, in one file that needs torch, Triton and `generated/` alone.
+"""The golden vectors and drawn calls on a GPU, in files that need torch, Triton and `generated/` alone.
 
     python tests/gpu_suite.py --make cases.json.gz    # where the generator is: draws calls and computes their results
-    python tests/gpu_suite.py --run cases.json.gz     # on the GPU
+    python tests/gpu_suite.py --run cases.json.gz --results open.json.gz    # on the GPU
+    python tests/gpu_suite.py --judge cases.json.gz --results open.json.gz    # where the generator is
     compute-sanitizer --tool memcheck --error-exitcode 9 \\
         python tests/gpu_suite.py --run cases.json.gz --sanitize    # every tensor an allocation of its own
 
-`--run` checks, for every public function: Triton and the reference leave every argument as the scalar interpreter did;
-guard bands stay whole; one combination of optional tensors compiles once, whatever the sizes; captured graphs replay
-with other elements; references refuse capture. Exits 1 after a failure.
+`--run` checks, for every public function: Triton and the reference leave every argument as the scalar interpreter did,
+rows of rings in any order on Triton; guard bands stay whole; kernels compile once for each combination of optional
+tensors, flags, modes and forms of sources, whatever the sizes; captured graphs replay with other elements; references
+refuse capture. Exits 1 after a failure. Calls whose contents the contract leaves open are written to `--results`, and
+judged by the interpreter there.
 """
 
 from __future__ import annotations
@@ -26,133 +29,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "generated")]
 
-BAND = 32
-FILL = 90
-SHOWN = 3
-REPLAYS = 8
+from tests.support.gpu_memory import Memory, Recorded, elements  # noqa: E402
+from tests.support.rings import places, ring_difference, rows_of  # noqa: E402
 
-# An argument in the file: a number, null, or {"dtype", "shape", "runs"} with numbers, or [number, count] for long runs.
-Recorded = Any
+SHOWN = 3
+
 Case = dict[str, Any]
 
 
-# --- Making cases -----------------------------------------------------------------------------------------------------
-
-
-def make(path: Path, count: int, series: int) -> None:
-    """Draws half of the calls of each function within their declared values, half without regard to them."""
-    from kvcanary_gen.oracle.draw import seeded
-    from kvcanary_gen.oracle.source import RandomSource
-    from tests.support.golden import READERS, goldens
-    from tests.support.program import PROGRAM, SURFACES, drawer
-
-    file: dict[str, Any] = {"package": PROGRAM.header.package, "surfaces": {}, "golden": {}}
-    for golden in (golden for reader in READERS for golden in goldens(reader)):
-        # The interpreter says what becomes of scratch; what was recorded has the last word.
-        case = {**_recorded(golden.case), "name": golden.name}
-        case["after"].update(_packed_all(golden.after))
-        file["golden"].setdefault(golden.case.surface, []).append(case)
-    for name, surface in SURFACES.items():
-        drawers = [drawer(name, hostile) for hostile in (False, True)]
-        drawn = [seeded(drawers[seed % 2], f"gpu {seed}") for seed in range(count)]
-        groups = [drawers[n % 2].series(RandomSource(f"gpu {name} {n}"), REPLAYS) for n in range(series)]
-        file["surfaces"][name] = {
-            **_described(surface),
-            "drawn": [_recorded(case) for case in drawn],
-            "series": [[_recorded(case) for case in group] for group in groups],
-        }
-    with gzip.open(path, "wt", encoding="utf-8") as stream:
-        json.dump(file, stream, separators=(",", ":"))
-    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {count} calls of each of {len(SURFACES)} functions")
-
-
-def _described(surface: Any) -> dict[str, Any]:
-    from kvcanary_gen.oracle.host import broken_capture
-    from tests.support.program import PROGRAM
-
-    return {
-        "launcher": surface.launcher,
-        "reference": surface.reference,
-        "structs": [
-            [name, struct.name, [field.name for field in struct.fields]] for name, struct, _ in surface.structs
-        ],
-        "optional": [tensor.path for tensor in surface.tensors if tensor.optional and not tensor.workspace],
-        "kernels": [kernel.name for kernel in surface.kernels],
-        "refusals": {op: broken_capture(PROGRAM, op).text for op in (surface.launcher, surface.reference)},
-    }
-
-
-def _recorded(case: Any) -> Case:
-    from kvcanary_gen.oracle.case import run_case
-    from tests.support.program import PROGRAM
-
-    after = run_case(PROGRAM, case)
-    changed = {path: _packed(value) for path, value in after.items() if value != case.args[path]}
-    return {"args": _packed_all(case.args), "after": changed}
-
-
-def _packed_all(values: dict[str, Any]) -> dict[str, Recorded]:
-    return {path: _packed(value) for path, value in values.items()}
-
-
-def _packed(value: Any) -> Recorded:
-    if value is None or isinstance(value, int):
-        return value
-    runs: list[Any] = []
-    for element, group in itertools.groupby(value.data):
-        count = len(list(group))
-        runs += [[element, count]] if count > 3 else [element] * count
-    return {"dtype": value.dtype, "shape": list(value.shape), "runs": runs}
-
-
-# --- Reading cases ----------------------------------------------------------------------------------------------------
-
-
-def elements(recorded: Recorded) -> list[int]:
-    found: list[int] = []
-    for run in recorded["runs"]:
-        found += [run[0]] * run[1] if isinstance(run, list) else [run]
-    return found
-
-
-class Memory:
-    """A case's tensors on the device, between guard bands unless a sanitizer looks for itself."""
-
-    def __init__(self, args: dict[str, Recorded], device: str, bands: bool = True) -> None:
-        self.device = device
-        self.band = BAND if bands else 0
-        self.buffers: dict[str, Any] = {}
-        self.values: dict[str, Any] = {path: self._place(path, value) for path, value in args.items()}
-
-    def _place(self, path: str, recorded: Recorded) -> Any:
-        if not isinstance(recorded, dict):
-            return recorded
-        self.buffers[path] = self._whole(recorded).to(self.device)
-        count = self.buffers[path].numel() - 2 * self.band
-        return self.buffers[path][self.band : self.band + count].view(recorded["shape"])
-
-    def _whole(self, recorded: Recorded) -> Any:
-        import torch
-
-        guard = [FILL] * self.band
-        return torch.tensor(guard + elements(recorded) + guard, dtype=getattr(torch, recorded["dtype"]))
-
-    def overwrite(self, args: dict[str, Recorded]) -> None:
-        """Other elements in the same memory, as an engine updates what a graph reads."""
-        for path, buffer in self.buffers.items():
-            buffer.copy_(self._whole(args[path]))
-
-    def differences(self, case: Case) -> list[str]:
-        """Arguments that are not what the interpreter left, and bands that were written."""
-        found: list[str] = []
-        for path, buffer in self.buffers.items():
-            want = self._whole(case["after"].get(path, case["args"][path]))
-            have = buffer.cpu()
-            if not bool((want == have).all()):
-                place = int((want != have).nonzero()[0]) - self.band
-                at = place + self.band
-                found.append(f"{path}[{place}] is {have[at].item()}, want {want[at].item()}")
-        return found
+# --- Functions --------------------------------------------------------------------------------------------------------
 
 
 class Surface:
@@ -166,15 +51,23 @@ class Surface:
         self.described = described
         self.device = device
         self.bands = bands
-        self.cases: list[Case] = [*described["drawn"], *described.get("golden", [])]
+        named = {"drawn": described["drawn"], "golden": described.get("golden", [])}
+        # Every case with its place in the file.
+        self.cases: list[tuple[list[Any], Case]] = [
+            ([kind, number], case) for kind, cases in named.items() for number, case in enumerate(cases)
+        ]
 
     def memory(self, args: dict[str, Recorded]) -> Memory:
-        return Memory(args, self.device, self.bands)
+        return Memory(args, self.device, self.package, self.bands)
 
     def arguments(self, memory: Memory) -> dict[str, Any]:
-        found = {path: value for path, value in memory.values.items() if "." not in path}
+        values = dict(memory.values)
+        for path, (kind, of) in self.described["settings"].items():
+            values[path] = getattr(self.package, of)(values[path]) if kind == "enum" else values[path]
+            values[path] = bool(values[path]) if kind == "bool" else values[path]
+        found = {path: value for path, value in values.items() if "." not in path}
         for name, struct, fields in self.described["structs"]:
-            found[name] = getattr(self.package, struct)(**{f: memory.values[f"{name}.{f}"] for f in fields})
+            found[name] = getattr(self.package, struct)(**{f: values[f"{name}.{f}"] for f in fields})
         return found
 
     def call(self, memory: Memory, side: str) -> None:
@@ -183,73 +76,110 @@ class Surface:
         else:
             getattr(self.package, self.described["reference"])(**self.arguments(memory))
 
-    def presence(self, case: Case) -> tuple[bool, ...]:
-        return tuple(case["args"][path] is not None for path in self.described["optional"])
+    def wrong(self, case: Case, memory: Memory, side: str) -> list[str]:
+        """What is wrong after a call, as far as can be said without the interpreter."""
+        skip = set(self.described["scratch"])
+        if side == "reference":
+            return memory.differences(case, skip)
+        if case.get("open"):
+            return memory.differences(case, {*skip, *case["after"]})
+        found = memory.differences(case, {*skip, *self.described["rings"].values()})
+        for index, ring in self.described["rings"].items():
+            text = self._ring(case, memory, index, ring)
+            found += [f"{ring}: {text}"] if text else []
+        return found
 
-    def compiled(self) -> int | None:
-        """Entries in the caches of this function's kernels; None where this Triton keeps them elsewhere."""
+    def _ring(self, case: Case, memory: Memory, index: str, ring: str) -> str | None:
+        before, after = case["args"], {**case["args"], **case["after"]}
+        bits = 32 if before[index]["dtype"] == "int32" else 64
+        first, last = (elements(given[index])[0] for given in (before, after))
+        rows, width = before[ring]["shape"]
+        written = places(first, (last - first) % (1 << bits), rows, bits)
+        right = rows_of(elements(after[ring]), width)
+        every = [tuple(row) for row in case.get("every", {}).get(ring, ())] or [right[place] for place in written]
+        old, new = rows_of(elements(before[ring]), width), rows_of(memory.elements(ring), width)
+        return ring_difference(old, new, written, every)
+
+    def result(self, case: Case, memory: Memory) -> dict[str, Recorded]:
+        """What a call changed, to be judged elsewhere."""
+        return {
+            path: {
+                "dtype": case["args"][path]["dtype"],
+                "shape": case["args"][path]["shape"],
+                "runs": memory.elements(path),
+            }
+            for path in case["after"]
+            if case["args"][path] is not None and "sources" not in case["args"][path]
+        }
+
+    def compiled(self) -> dict[str, int]:
+        """Entries in the cache of each of this function's kernels; none where this Triton keeps them elsewhere."""
         import torch
         import triton
 
-        entries = 0
+        found: dict[str, int] = {}
         for kernel in self.described["kernels"]:
             module = importlib.import_module(f"{self.package.__name__}.ops.{kernel}")
-            functions = [
-                v for n, v in vars(module).items() if isinstance(v, triton.JITFunction) and n.endswith("_kernel")
-            ]
-            for function in functions:
-                caches = getattr(function, "device_caches", None)
-                if caches is None:
-                    return None
-                entries += len(caches[torch.cuda.current_device()][0])
-        return entries
+            for name, function in vars(module).items():
+                if isinstance(function, triton.JITFunction) and name.endswith("_kernel"):
+                    caches = getattr(function, "device_caches", None)
+                    if caches is not None:
+                        found[f"{kernel}.{name}"] = len(caches[torch.cuda.current_device()][0])
+        return found
 
 
 # --- Running cases ----------------------------------------------------------------------------------------------------
 
 
 class Report:
-    """Counts, and the first failures of each function in full."""
+    """Counts, the first failures of each function in full, and results to be judged elsewhere."""
 
     def __init__(self) -> None:
         self.failures = 0
+        self.open: list[dict[str, Any]] = []
 
     def fail(self, where: str, what: list[str]) -> None:
         self.failures += 1
         if self.failures <= 10 * SHOWN:
             print(f"FAILED {where}: {'; '.join(what[:SHOWN])}")
 
+    def left_open(self, surface: Surface, place: list[Any], case: Case, memory: Memory) -> None:
+        self.open.append({"surface": surface.name, "case": place, "after": surface.result(case, memory)})
+
 
 def run_drawn(surface: Surface, report: Report, limit: int | None, sides: tuple[str, ...]) -> str:
-    """All cases, grouped by which optional tensors there are: each group may compile once."""
+    """All cases, grouped by what kernels are compiled for: each group may compile a kernel once."""
     equal = dict.fromkeys(sides, 0)
     groups = 0
-    cases = sorted(surface.cases[:limit], key=surface.presence)
-    for presence, group in itertools.groupby(cases, surface.presence):
+    cases = sorted(surface.cases[:limit], key=lambda pair: json.dumps(pair[1]["form"]))
+    for form, group in itertools.groupby(cases, key=lambda pair: json.dumps(pair[1]["form"])):
         groups += 1
         before = _entries(surface)
-        for number, case in enumerate(group):
+        for place, case in group:
             for side in sides:
-                equal[side] += _run_one(surface, case, side, f"{surface.name} {presence} {number} {side}", report)
+                equal[side] += _run_one(surface, place, case, side, report)
         # An empty call launches nothing, so any call of the group may be the one that compiles.
-        added = (_entries(surface) or 0) - (before or 0)
-        if added > len(surface.described["kernels"]):
-            report.fail(f"{surface.name} {presence}", [f"compiled again: {added} new entries"])
+        for kernel, entries in _entries(surface).items():
+            added = entries - before.get(kernel, 0)
+            if added > 1:
+                report.fail(f"{surface.name} {form}", [f"{kernel} was compiled {added} times"])
     counts = ", ".join(f"{side} {count}/{len(cases)} equal" for side, count in equal.items())
-    entries = _entries(surface)
-    return f"{counts}; {groups} combinations of optional tensors" + (f", {entries} compiled kernels" if entries else "")
+    entries = sum(_entries(surface).values())
+    return f"{counts}; {groups} forms" + (f", {entries} compiled kernels" if entries else "")
 
 
-def _entries(surface: Surface) -> int | None:
-    return surface.compiled() if surface.device == "cuda" else None
+def _entries(surface: Surface) -> dict[str, int]:
+    return surface.compiled() if surface.device == "cuda" else {}
 
 
-def _run_one(surface: Surface, case: Case, side: str, where: str, report: Report) -> bool:
+def _run_one(surface: Surface, place: list[Any], case: Case, side: str, report: Report) -> bool:
     memory = surface.memory(case["args"])
     surface.call(memory, side)
-    found = memory.differences(case)
+    found = surface.wrong(case, memory, side)
     if found:
-        report.fail(f"{where} {case.get('name', '')}", found)
+        report.fail(f"{surface.name} {place} {side} {case.get('name', '')}", found)
+    elif case.get("open") and side == "triton":
+        report.left_open(surface, place, case, memory)
     return not found
 
 
@@ -270,9 +200,12 @@ def run_graphs(surface: Surface, report: Report) -> str:
             torch.cuda.synchronize()
             eager = surface.memory(case["args"])
             surface.call(eager, "reference")
-            found = memory.differences(case) + [f"eager: {text}" for text in eager.differences(case)]
+            found = surface.wrong(case, memory, "triton")
+            found += [f"eager: {text}" for text in surface.wrong(case, eager, "reference")]
             if found:
                 report.fail(f"{surface.name} series {number}, replay {step}", found)
+            elif case.get("open"):
+                report.left_open(surface, ["series", number, (step + 1) % len(group)], case, memory)
             replays += 1
     return f"{len(surface.described['series'])} graphs, {replays} replays"
 
@@ -301,7 +234,7 @@ def run_refusals(surface: Surface, report: Report) -> str:
     return "references refuse capture"
 
 
-def run(path: Path, device: str, limit: int | None, sanitize: bool, plant: bool) -> int:
+def run(path: Path, device: str, limit: int | None, sanitize: bool, plant: bool, results: Path | None = None) -> int:
     if sanitize:
         os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     import torch
@@ -321,6 +254,9 @@ def run(path: Path, device: str, limit: int | None, sanitize: bool, plant: bool)
         _plant()
     if device == "cuda":
         torch.cuda.synchronize()
+    if results is not None:
+        results.write_bytes(gzip.compress(json.dumps(report.open, separators=(",", ":")).encode()))
+    print(f"{len(report.open)} results have several right forms", "and wait for --judge" if results else "unjudged")
     print("ok" if not report.failures else f"{report.failures} failures")
     return int(bool(report.failures))
 
@@ -332,7 +268,8 @@ def _surfaces(file: dict[str, Any], device: str, bands: bool) -> Iterator[Surfac
             yield Surface(name, {**described, "golden": golden}, device, bands)
         else:
             # A sanitizer is slow: it gets the draws that care least for bounds.
-            yield Surface(name, {**described, "drawn": described["drawn"][1::2]}, device, bands)
+            hostile = [case for number, case in enumerate(described["drawn"]) if number % 2]
+            yield Surface(name, {**described, "drawn": hostile}, device, bands)
 
 
 def _plant() -> None:
@@ -351,6 +288,9 @@ def main() -> int:
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--make", type=Path, metavar="FILE", help="draw cases into FILE")
     todo.add_argument("--run", type=Path, metavar="FILE", help="run the cases of FILE")
+    todo.add_argument("--judge", type=Path, metavar="FILE", help="judge results that a run of FILE left open")
+    parser.add_argument("--results", type=Path, default=None, help="where results that have several right forms are")
+    parser.add_argument("--forms", type=int, default=24, help="forms in which kernels compile, of each function")
     parser.add_argument("--count", type=int, default=2000, help="drawn calls of each function")
     parser.add_argument("--series", type=int, default=12, help="captured graphs of each function")
     parser.add_argument("--limit", type=int, default=None, help="run the first cases of each function alone")
@@ -359,9 +299,17 @@ def main() -> int:
     parser.add_argument("--plant", action="store_true", help="end with an access behind the end of a tensor")
     args = parser.parse_args()
     if args.make is not None:
-        make(args.make, args.count, args.series)
+        from tests.support.gpu_cases import make
+
+        make(args.make, args.count, args.series, args.forms)
         return 0
-    return run(args.run, args.device, args.limit, args.sanitize, args.plant)
+    if args.judge is not None:
+        from tests.support.gpu_cases import judge_results
+
+        found = judge_results(args.judge, args.results)
+        print("\n".join(found) or "ok")
+        return int(bool(found))
+    return run(args.run, args.device, args.limit, args.sanitize, args.plant, args.results)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ from types import ModuleType
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import kvcanary
 from kvcanary_gen.emit.package import build_package
@@ -16,17 +14,17 @@ from kvcanary_gen.oracle.case import Case
 from kvcanary_gen.oracle.draw import seeded
 from kvcanary_gen.oracle.values import Values
 from tests.support import broken_kernels
-from tests.support.calls import differences, run
+from tests.support.calls import run
 from tests.support.guards import Bands, OutOfBoundsError, StrictIndices, watched
 from tests.support.packages import import_package
 from tests.support.program import PROGRAM, both_kinds, drawer, every_surface
-from tests.support.strategies import cases, quick
+from tests.support.strategies import for_each, quick, reporting
+from tests.support.verdicts import differences
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 # Bands that look like data: what is read from them shows in what is written.
 FILLS = (1, 90)
-EXAMPLES = max(25, settings().max_examples // 4)
 
 
 def triton_within_bounds(case: Case, package: ModuleType = kvcanary) -> None:
@@ -38,31 +36,31 @@ def triton_within_bounds(case: Case, package: ModuleType = kvcanary) -> None:
             results.append(run(case, "triton", bands, package))
         bands.check()
         results[-1]["accesses"] = watch.accesses
+    # Interpreted programs run in a fixed order, so even what the contract leaves open is the same.
     assert differences(*results) == []
 
 
 @both_kinds
 @every_surface
-@settings(max_examples=EXAMPLES)
-@given(data=st.data())
-def test_triton_stays_inside(name: str, hostile: bool, data: st.DataObject) -> None:
-    triton_within_bounds(data.draw(cases(name, hostile)))
+def test_triton_stays_inside(name: str, hostile: bool) -> None:
+    for_each(name, hostile, triton_within_bounds, share=4)
 
 
 @every_surface
 def test_triton_stays_inside_around_a_block(name: str) -> None:
     drawn = (seeded(drawer(name, True), seed, large=True) for seed in range(40))
-    for case in [case for case in drawn if quick(case)][:6]:
+    for case in [case for case in drawn if quick(case)][: 3 if reporting(name) else 6]:
         triton_within_bounds(case)
 
 
 @both_kinds
 @every_surface
-@settings(max_examples=EXAMPLES)
-@given(data=st.data())
-def test_references_stay_inside(name: str, hostile: bool, data: st.DataObject) -> None:
+def test_references_stay_inside(name: str, hostile: bool) -> None:
     """No index wraps: a negative one is as wrong as one behind the end."""
-    case = data.draw(cases(name, hostile))
+    for_each(name, hostile, reference_within_bounds, share=4)
+
+
+def reference_within_bounds(case: Case) -> None:
     bands = Bands(FILLS[0])
     with StrictIndices():
         run(case, "reference", bands)
@@ -75,13 +73,16 @@ def test_references_stay_inside(name: str, hostile: bool, data: st.DataObject) -
 @every_surface
 def test_watch_sees_accesses(name: str) -> None:
     """On a Triton whose interpreter works another way the tests above would see nothing."""
-    case = seeded(drawer(name, False), "watched")
-    with watched() as watch:
-        run(case, "triton")
-    assert watch.accesses > 0
-    with StrictIndices() as strict:
-        run(case, "reference")
-    assert strict.indexed > 0
+    seen, indexed = [], []
+    for seed in range(8):
+        case = seeded(drawer(name, False), f"watched {seed}")
+        with watched() as watch:
+            run(case, "triton")
+        with StrictIndices() as strict:
+            run(case, "reference")
+        seen.append(watch.accesses)
+        indexed.append(strict.indexed)
+    assert max(seen) > 0 and max(indexed) > 0
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,11 @@ import kvcanary
 from kvcanary_gen.oracle.case import run_case
 from kvcanary_gen.oracle.interpreter import evaluate_function
 from kvcanary_gen.oracle.values import Values
-from tests.support.calls import SIDES, differences, run
+from tests.support.calls import SIDES, run, wrong
 from tests.support.functions import in_torch, in_triton
 from tests.support.golden import READERS, Golden, goldens, read
 from tests.support.program import PROGRAM, SURFACES
+from tests.support.verdicts import differences
 
 pytestmark = [pytest.mark.golden, pytest.mark.usefixtures("interpreted")]
 
@@ -22,9 +23,11 @@ HASHES = read("hash")
 @pytest.mark.parametrize("side", [*SIDES, "interpreter"])
 @pytest.mark.parametrize("golden", RECORDED, ids=lambda golden: golden.name)
 def test_recorded_calls(golden: Golden, side: str) -> None:
-    after = run_case(PROGRAM, golden.case) if side == "interpreter" else run(golden.case, side)
+    after = run_case(PROGRAM, golden.case)
     assert differences(golden.after, after) == []
     assert differences(_only_read(golden), after) == []
+    if side != "interpreter":
+        assert wrong(golden.case, side, run(golden.case, side)) == []
 
 
 def _only_read(golden: Golden) -> Values:
@@ -34,7 +37,7 @@ def _only_read(golden: Golden) -> Values:
 
 
 def test_all_recorded_calls_are_here() -> None:
-    assert {file: len(goldens(file)) for file in READERS} == {"plan": 60, "scatter": 15}
+    assert {file: len(goldens(file)) for file in READERS} == {"plan": 60, "scatter": 15, "verify": 60, "write": 60}
 
 
 @pytest.mark.parametrize("name", HASHES)

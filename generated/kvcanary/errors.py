@@ -71,7 +71,7 @@ FIXES = {
     "KVC-051": "Take the endpoints for which is_sweep_tag(endpoint.tag) is true.",
     "KVC-052": "Make the group with CanaryBufferGroup.allocate, which makes a buffer for each stage and half.",
     "KVC-053": (
-        "Set the capacity that the message names to the largest that the engine makes, when the manager is made."
+        "Set the setting that the message names, or its KVCANARY_ variable, to the largest that the engine makes."
     ),
     "KVC-054": "Pass one of the values that the page on the runtime lists for it.",
     "KVC-055": "Correct the name, or unset the variable; the page on the runtime lists all settings.",
@@ -89,8 +89,4 @@ FIXES = {
     "KVC-083": "Name a file in a folder that exists and may be written to.",
     "KVC-084": "Print error.describe(); keep a journal and read its page from `python -m kvcanary report`.",
     "KVC-085": "Raise only where there are records.",
-    "KVC-090": "Set the field that the message names, or leave it at its default.",
-    "KVC-091": "Shorten the prompt or max_new, or make the engine with a larger max_context or vocabulary.",
-    "KVC-092": "Call copy(batch) after schedule(), and let the canary copy its fingerprints at the same place.",
-    "KVC-093": "Use one of the kinds that the message lists, and a probability between 0 and 1.",
 }

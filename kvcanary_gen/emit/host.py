@@ -108,6 +108,8 @@ class ValidatorEmitter:
             for path, value in self.surface.values:
                 if value.kind == "int64":
                     self._check("int64", python_string(path), path)
+            for path, value in self._listed():
+                self._line(f'sources.{snake(value.of)}_sizes("{path}", {path})')
         elif invariant.kind == "record":
             for tensor in self.surface.tensors:
                 if tensor.record is not None and tensor.dtype == "uint8":

@@ -8,7 +8,7 @@ from typing import Any
 from kvcanary_gen.emit.runtime_templates import roles
 from kvcanary_gen.emit.violations import row_values
 from kvcanary_gen.expr.nodes import Call, Const, Fold, Node, Var
-from kvcanary_gen.ir import KernelIR, Program
+from kvcanary_gen.ir import CheckIR, KernelIR, Program
 
 # Fields of a record that do not come from the row as they are.
 _OWN = (
@@ -39,6 +39,8 @@ def report_values(program: Program, layout: str | None) -> dict[str, Any]:
         if field["name"] not in {*role.values(), row["into"]}
     ]
     return {
+        "prefix": program.header.message_prefix,
+        "speaker": program.header.message_prefix.rstrip(": "),
         "row": row,
         "role": role,
         "row_layout": layout,
@@ -56,7 +58,7 @@ def _numeric(program: Program, field: str) -> list[str]:
     """Reasons for which an unsigned field holds a plain number: in every row that can carry them, it is one."""
     found: dict[str, list[bool]] = {}
     for kernel in program.kernels.values():
-        for check in kernel.report.checks if kernel.report is not None else ():
+        for check in _all_checks(kernel):
             value = dict(check.row)[field]
             for reason in check.reasons:
                 name = str(reason.bit.name).rpartition(".")[2]
@@ -64,10 +66,16 @@ def _numeric(program: Program, field: str) -> list[str]:
     return [name for name, kinds in found.items() if all(kinds)]
 
 
+def _all_checks(kernel: KernelIR) -> tuple[CheckIR, ...]:
+    """Checks of a kernel: before anything is stored, of each point, and once all is stored."""
+    report = kernel.report
+    return () if report is None else (*report.before, *report.checks, *report.after)
+
+
 def _checks(program: Program, reason: str) -> Iterator[tuple[KernelIR, Node]]:
     """Kernels that find a reason, with what makes it one."""
     for kernel in program.kernels.values():
-        for check in kernel.report.checks if kernel.report is not None else ():
+        for check in _all_checks(kernel):
             for found in check.reasons:
                 if str(found.bit.name).rpartition(".")[2] == reason:
                     yield kernel, found.fails
@@ -75,7 +83,10 @@ def _checks(program: Program, reason: str) -> Iterator[tuple[KernelIR, Node]]:
 
 def _reads_bytes(program: Program, reason: str) -> bool:
     """Whether a reason depends on the bytes of the real KV cache."""
-    return any(_folds(node, dict(kernel.lets)) for kernel, node in _checks(program, reason))
+    return any(
+        _folds(node, dict([*kernel.segment_lets, *kernel.lets, *kernel.after_lets]))
+        for kernel, node in _checks(program, reason)
+    )
 
 
 def _folds(node: Node, lets: dict[str, Node]) -> bool:

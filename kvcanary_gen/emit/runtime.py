@@ -13,7 +13,8 @@ from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.imports import import_line
 from kvcanary_gen.emit.literals import call_text, strings_text
 from kvcanary_gen.emit.report_values import report_values
-from kvcanary_gen.emit.runtime_templates import FOLDER, SUFFIX, has_runtime, templates
+from kvcanary_gen.emit.runtime_names import planned
+from kvcanary_gen.emit.runtime_templates import FOLDER, SUFFIX, program_has_runtime, templates
 from kvcanary_gen.emit.settings import settings
 from kvcanary_gen.emit.violations import reported_layout
 from kvcanary_gen.expr.nodes import Length
@@ -23,7 +24,7 @@ from kvcanary_gen.surface import surfaces, workspace_lengths
 
 def emit_runtime(program: Program) -> dict[str, str]:
     """Modules by path below the package; none where nothing is reported."""
-    if not has_runtime(program.kernels.values(), program.layouts, program.tags, program.operations):
+    if not program_has_runtime(program):
         return {}
     values = _values(program)
     files = {}
@@ -88,11 +89,25 @@ def _values(program: Program) -> dict[str, Any]:
         "strings_text": strings_text,
         "message": message,
         "write_workspaces": _workspaces(program, "canary_write"),
+        "plan_calls": _plan_calls(program),
+        "plan_imports": _plan_imports(program),
         "settings": settings(tuple(program.enums["RealKvHashMode"].members)),
         "raises": raises,
         "tag_axes": [f for _, f, _, _ in string.Formatter().parse(next(iter(program.tags.values())).name) if f],
         **report_values(program, reported_layout(program)),
     }
+
+
+def _plan_calls(program: Program) -> list[str]:
+    """Launches of the kernels that plan a forward."""
+    operation = program.operations["canary_plan"]
+    calls = [invoke(call.kernel.launcher, **planned(operation, call)) for call in operation.calls]
+    return ["\n".join(statement("", call, 8)) for call in calls]
+
+
+def _plan_imports(program: Program) -> list[str]:
+    kernels = [call.kernel for call in program.operations["canary_plan"].calls]
+    return sorted(import_line(f"..ops.{kernel.name}", [kernel.launcher]) for kernel in kernels)
 
 
 def _workspaces(program: Program, operation: str) -> dict[str, str]:

@@ -8,16 +8,14 @@ from functools import lru_cache
 from typing import Any
 
 from kvcanary_gen.emit.frames import environment
-from kvcanary_gen.ir import KernelIR
+from kvcanary_gen.emit.runtime_names import lacking
+from kvcanary_gen.ir import KernelIR, OperationIR, Program, StructIR
 from kvcanary_gen.schema.data import Layout
 
 FOLDER = "runtime/"
 SUFFIX = ".j2"
 # What the runtime must find in a violation row; other fields are carried through as they are.
 ROLES = {"tag", "slot", "position"}
-# Axes of a launch tag, and operations, that the runtime knows by name.
-AXES = ("stage", "half", "group")
-OPERATIONS = ("canary_plan", "canary_verify", "canary_write")
 
 
 def roles(layout: Layout) -> dict[str, str]:
@@ -26,16 +24,22 @@ def roles(layout: Layout) -> dict[str, str]:
 
 
 def has_runtime(
-    kernels: Iterable[KernelIR], layouts: Mapping[str, Layout], tags: Mapping[str, Any], operations: Mapping[str, Any]
+    kernels: Iterable[KernelIR],
+    layouts: Mapping[str, Layout],
+    tags: Mapping[str, Any],
+    structs: Mapping[str, StructIR],
+    operations: Mapping[str, OperationIR],
 ) -> bool:
-    """Whether kernels report rows that say which launch, slot and position they are about, and launches have stages."""
-    if not tags or any("{" + axis + "}" not in next(iter(tags.values())).name for axis in AXES):
-        return False
-    if not set(OPERATIONS) <= set(operations):
-        return False
+    """Whether kernels report rows that say which launch, slot and position they are about, by names known here."""
     rows = [k.tensors[k.report.ring].record for k in kernels if k.report is not None]
     name = rows[0] if rows else None
-    return name is not None and name in layouts and set(roles(layouts[name])) == ROLES
+    reported = name is not None and name in layouts and set(roles(layouts[name])) == ROLES
+    return reported and not lacking(tags, structs, operations)
+
+
+def program_has_runtime(program: Program) -> bool:
+    """The same of a whole program."""
+    return has_runtime(program.kernels.values(), program.layouts, program.tags, program.structs, program.operations)
 
 
 @lru_cache(maxsize=1)

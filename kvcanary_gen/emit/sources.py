@@ -57,7 +57,6 @@ def _rules(value: StructValueIR, indent: int, *, loose: bool = False) -> list[st
     if value.at_most_field is not None:
         other = value.at_most_field
         lines += statement("", invoke("above", name, have, f'"{other}"', f"source.{other}"), indent)
-    lines += statement("", invoke("checks.int64", name, have), indent)
     return lines
 
 

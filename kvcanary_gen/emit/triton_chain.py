@@ -30,8 +30,7 @@ def emit_chain(emitter: KernelEmitter, domain: ChainDomain) -> None:
     block.needs.pointers[domain.segments] = None
     limit = block.named(domain.limit, TRUE, "limit")
     count = block.named(bounded_count(domain), TRUE, "count")
-    names = {name: block.fresh(name) for name in ("segment", "lane", "alone", "first", "end")}
-    segment, lane, alone, first, end = names.values()
+    segment, lane, alone, first, end = (block.fresh(name) for name in ("segment", "lane", "alone", "first", "end"))
     block.text(f"{segment} = tl.program_id(0).to(tl.int64)")
     block.write("if ", Operator(">=", (Atom(segment), count)), ":")
     block.text("    return")
@@ -49,7 +48,9 @@ def emit_chain(emitter: KernelEmitter, domain: ChainDomain) -> None:
         emitter.store(StoreIR(kernel.saved, place, Var(state.first.type, state.name, "let")), Atom(alone))
     bounds = invoke("lang.segment_bounds", segment, "True", pointer_name(domain.segments), limit)
     block.write(f"{first}, {end} = ", bounds)
-    _Walk(emitter, domain, lane, first, end).emit()
+    length = block.fresh("length")
+    block.text(f"{length} = {end} - {first}")
+    _Walk(emitter, domain, lane, first, length).emit()
 
 
 def _spread(emitter: KernelEmitter, node: Node) -> Code:
@@ -70,7 +71,7 @@ class _Walk:
     domain: ChainDomain
     lane: str
     first: str
-    end: str
+    length: str
     # What a step takes from its lane: the vector's name, by the expression that it holds.
     taken: dict[Node, str] = field(default_factory=dict)
     moves: str = ""
@@ -80,18 +81,20 @@ class _Walk:
         block, domain = self.emitter.block, self.domain
         states = {state.name for state in self.emitter.kernel.state}
         following = [self._without_inputs(state.next, states) for state in self.emitter.kernel.state]
-        self.moves = block.fresh("moves")
+        self.moves, start = block.fresh("moves"), block.fresh("start")
+        # Masks look at places, not at indices: those of an empty segment may lie anywhere, and wrap.
         block.text(f"{domain.index} = {self.first} + {self.lane}")
-        block.text(f"{self.mask} = {domain.index} < {self.end}")
+        block.text(f"{self.mask} = {self.lane} < {self.length}")
         self._inputs({})
-        block.text(f"while {self.first} < {self.end}:")
+        block.text(f"{start} = tl.zeros([], tl.int64)")
+        block.text(f"while {start} < {self.length}:")
         with block.indented():
             block.text("# The next block is on its way while this one is walked.")
-            ahead = self._ahead()
-            self._steps(following)
+            ahead = self._ahead(start)
+            self._steps(start, following)
             for name, other in ahead.items():
                 block.text(f"{name} = {other}")
-            block.text(f"{self.first} += BLOCK")
+            block.text(f"{start} += BLOCK")
 
     def _without_inputs(self, node: Node, states: set[str]) -> Node:
         """`node` with whatever does not depend on the state replaced by a name, to be taken from a lane."""
@@ -126,22 +129,22 @@ class _Walk:
         block.write(f"{names.get(self.moves, self.moves)} = ", Atom(f"{moves.inside(99)}.to(tl.int32)"))
         block.facts = before
 
-    def _ahead(self) -> dict[str, str]:
+    def _ahead(self, start: str) -> dict[str, str]:
         """The same for the next block; returns the names that take over."""
         block, domain = self.emitter.block, self.domain
         kept = [domain.index, self.mask, *self.taken.values(), self.moves]
         local = [name for name, _ in self.emitter.kernel.lets if name not in kept]
         names = {name: block.fresh(f"next_{name}") for name in (*kept, *local)}
         block.text(f"{names[domain.index]} = {domain.index} + BLOCK")
-        block.text(f"{names[self.mask]} = {names[domain.index]} < {self.end}")
+        block.text(f"{names[self.mask]} = {start} + BLOCK + {self.lane} < {self.length}")
         self._inputs(names)
         return {name: names[name] for name in kept}
 
-    def _steps(self, following: list[Node]) -> None:
+    def _steps(self, start: str, following: list[Node]) -> None:
         block, kernel = self.emitter.block, self.emitter.kernel
         at, steps, step, entry, here = (block.fresh(n) for n in ("at", "steps", "step", "entry", "here"))
         block.text(f"{at} = tl.zeros([], tl.int32)")
-        block.text(f"{steps} = tl.minimum({self.end} - {self.first}, BLOCK).to(tl.int32)")
+        block.text(f"{steps} = tl.minimum({self.length} - {start}, BLOCK).to(tl.int32)")
         block.text(f"while {at} < {steps}:")
         with block.indented():
             block.text(f"for {step} in tl.static_range({UNROLLED}):")

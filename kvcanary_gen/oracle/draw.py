@@ -10,29 +10,27 @@ import math
 import random
 from collections.abc import Mapping
 
-from kvcanary_gen.expr.nodes import names_of
+from kvcanary_gen.expr.nodes import Const, names_of
 from kvcanary_gen.ir import OffsetValues, Program, ScalarArg, TensorArg, ValueRange
 from kvcanary_gen.oracle.aims import aims
-from kvcanary_gen.oracle.case import Case, input_at, poisoned
+from kvcanary_gen.oracle.case import Case, calls, input_at, poisoned
+from kvcanary_gen.oracle.elements import EXPLICIT, MAX_POINTS, WILD, elements, offsets, sprinkled, wild
 from kvcanary_gen.oracle.evaluate import evaluate
-from kvcanary_gen.oracle.interpreter import segments
+from kvcanary_gen.oracle.listed import SourceDrawer, filled
 from kvcanary_gen.oracle.outline import Outline
+from kvcanary_gen.oracle.plausible import made_plausible
+from kvcanary_gen.oracle.roles import count_so_far, distinct, next_row, record_data, roles
 from kvcanary_gen.oracle.source import RandomSource, Source, chance
 from kvcanary_gen.oracle.values import Array, Values, wrap
-from kvcanary_gen.surface import CheckedTensor, Surface
+from kvcanary_gen.surface import CheckedTensor, Setting, Surface
 
 SMALL_SIZES = (1, 2, 3, 4, 1, 5, 6, 7, 8, 12)
+# Also where kernels report: of few entries hardly any two have to do with each other.
+MEDIUM_SIZES = (16, 20, 33, 40)
 # Around the block sizes of kernels, and the largest batch.
 LARGE_SIZES = (511, 512, 513, 1023, 1024, 1025, 1100, 2049, 4096)
-# Points of a segment domain, so that the interpreter stays quick.
-MAX_POINTS = 6000
-# Tensors up to this long come from the source element by element, so that a failure shrinks to readable numbers.
-EXPLICIT = 8
-
-_WILD = (
-    *(-1, -5, 0, 1 << 31, (1 << 31) - 1, -(1 << 31), -(1 << 31) - 1, 1 << 32, (1 << 32) + 1, 1 << 40, 1 << 62),
-    *((1 << 63) - 1, (1 << 63) - 2, -(1 << 63), -(1 << 63) + 1, -(1 << 62)),
-)
+# The same where kernels report, which have smaller blocks and cost the interpreter more.
+LARGE_REPORTING_SIZES = (127, 128, 129, 255, 256, 257, 300, 511, 513)
 _ATTEMPTS = 200
 
 
@@ -45,6 +43,15 @@ class Drawer:
         self.hostile = hostile
         self.inputs = {t.path: t.argument if t.argument and not t.output else self._input(t) for t in surface.tensors}
         self.aims = list(aims(program, surface))
+        self.roles = roles(program, surface)
+        bound = [bind for _, bind in calls(program, surface)]
+        folds = {bind[f.sources]: f for bind in bound for f in program.folds.values() if f.sources in bind}
+        self.bytes = {
+            tensor.path for tensor in surface.tensors if tensor.record is not None and tensor.dtype == "uint8"
+        }
+        self.listers = {
+            path: SourceDrawer(program, value, folds.get(path), hostile=hostile) for path, value in surface.lists
+        }
 
     def _input(self, tensor: CheckedTensor) -> TensorArg | None:
         return input_at(self.program, self.surface, tensor.path)
@@ -83,17 +90,27 @@ class Drawer:
         surface = self.surface
         sizes = {name: self._size(source, zeros) for name in surface.dims}
         if large and sizes:
-            sizes[source.pick(list(sizes))] = source.pick(LARGE_SIZES)
+            sizes[source.pick(list(sizes))] = source.pick(LARGE_REPORTING_SIZES if self.roles.rings else LARGE_SIZES)
         sizes |= fixed
         free = {name: self._free_size(source, sizes) for name in self._free_names()}
         optional = [tensor.path for tensor in surface.tensors if tensor.optional]
         present = {path: not chance(source, 25) for path in optional}
         minimum = [t.path for t in surface.tensors if any(axis.at_least for axis in t.shape)]
-        slack = {path: source.pick((0, 0, 1, 5)) for path in minimum}
+        slack = {path: source.pick((0, 0, 1, 5)) * (8 if path in self.bytes else 1) for path in minimum}
         outline = Outline(surface, sizes, {}, present, slack, free, frozenset(fixed))
         for scalar in self._scalars_in_order():
             outline.scalars[scalar.name] = self._scalar(scalar, outline, source)
+        outline.scalars |= {setting.path: self._setting(setting, source) for setting in surface.settings}
+        outline.lists = {path: lister.draw(outline.names(), source) for path, lister in self.listers.items()}
         return outline
+
+    def _setting(self, setting: Setting, source: Source) -> int:
+        if setting.kind == "enum":
+            members = self.program.enums[setting.of].members.values()
+            return source.pick([int(member.value) for member in members])
+        if setting.kind == "bool":
+            return source.pick((0, 1))
+        return source.pick((0, 1, 7, -1, *(WILD if self.hostile else ())))
 
     def _scalars_in_order(self) -> list[ScalarArg]:
         """Scalars behind those that their range speaks of; of a circle, the first as it comes."""
@@ -108,7 +125,7 @@ class Drawer:
     def _size(self, source: Source, zeros: bool) -> int:
         if zeros and chance(source, 9 if self.hostile else 2):
             return 0
-        return source.pick(SMALL_SIZES)
+        return source.pick((*SMALL_SIZES, *MEDIUM_SIZES) if self.roles.rings else SMALL_SIZES)
 
     @staticmethod
     def _free_size(source: Source, sizes: dict[str, int]) -> int:
@@ -124,8 +141,8 @@ class Drawer:
     def _scalar(self, scalar: ScalarArg, outline: Outline, source: Source) -> int:
         low, high = self._range(scalar.values, outline.names())
         if self.hostile and chance(source, 30):
-            wild = source.pick(self._wild("int64", low, high, outline))
-            return wild if scalar.least is None else max(wild, scalar.least)
+            value = source.pick(wild("int64", low, high, list(outline.names().values())))
+            return value if scalar.least is None else max(value, scalar.least)
         if high <= low:
             return low
         return source.pick((low, high, min(low + 1, high), source.integer(low, high), source.integer(low, high)))
@@ -164,70 +181,51 @@ class Drawer:
                 values[tensor.path] = kept
             else:
                 values[tensor.path] = self._tensor(tensor, outline, source)
+        for path, layouts in outline.lists.items():
+            kept = before.get(path)
+            values[path] = kept if isinstance(kept, list) else [filled(layout, source) for layout in layouts]
+        if self.roles.rings:
+            made_plausible(self.program, self.surface.name, values, source)
         return values
 
     def _tensor(self, tensor: CheckedTensor, outline: Outline, source: Source) -> Array:
         shape, argument = outline.shape(tensor), self.inputs[tensor.path]
+        known = self._known(tensor, shape, outline, source)
+        if known is not None:
+            return Array(tensor.dtype, shape, [wrap(value, tensor.dtype) for value in known])
         if argument is None:
             return poisoned(tensor.dtype, shape)
         count, names = math.prod(shape), outline.names(tensor.scope)
         inner: Source = source if count <= EXPLICIT else RandomSource(source.bulk())
         if isinstance(argument.values, OffsetValues):
-            data = self._offsets(argument.values, count, names, outline, inner)
+            ends = evaluate(argument.values.count, names), max(0, evaluate(argument.values.limit, names))
+            data = offsets(count, *ends, list(outline.names().values()), inner, hostile=self.hostile)
         else:
             low, high = self._range(argument.values, names)
-            data = self._elements(count, low, high, inner)
+            apart = tensor.path in self.roles.targets and chance(inner, 40 if self.hostile else 85)
+            if apart:
+                data = distinct(count, low, high, inner)
+            elif all(isinstance(axis.length, Const) and not axis.at_least for axis in tensor.shape):
+                # A count of entries, or a switch: most calls should do something.
+                data = [inner.pick((high, high, low, inner.integer(low, max(low, high)))) for _ in range(count)]
+            else:
+                data = elements(count, low, high, inner)
             if self.hostile:
-                data = _sprinkled(data, self._wild(tensor.dtype, low, high, outline), inner)
+                data = sprinkled(data, wild(tensor.dtype, low, high, list(outline.names().values())), inner)
         return Array(tensor.dtype, shape, [wrap(value, tensor.dtype) for value in data])
 
-    @staticmethod
-    def _elements(count: int, low: int, high: int, source: Source) -> list[int]:
-        """Values of a range; sometimes its ends alone, sometimes few different ones."""
-        high = max(low, high)
-        style = source.pick(("any", "any", "few", "ends", "one"))
-        if style == "any":
-            return [source.integer(low, high) for _ in range(count)]
-        options = [low, high, min(low + 1, high)]
-        if style != "ends":
-            options = [source.integer(low, high) for _ in range(1 if style == "one" else 3)]
-        return [source.pick(options) for _ in range(count)]
-
-    @staticmethod
-    def _wild(dtype: str, low: int, high: int, outline: Outline) -> list[int]:
-        """Values that do not belong there: ends of the dtype, and neighbours of the range and of every size."""
-        near = {
-            low - 1,
-            high + 1,
-            high + 3,
-            2 * high + 1,
-            *(s + d for s in outline.names().values() for d in (-1, 0, 1)),
-        }
-        small = sorted({wrap(value, dtype) for value in near})
-        # As many of the one kind as of the other: a step too far is the commoner mistake.
-        repeats = max(1, len(_WILD) // len(small))
-        return sorted({wrap(value, dtype) for value in _WILD}) + small * repeats
-
-    # --- offsets ------------------------------------------------------------------------------------------------
-
-    def _offsets(
-        self, values: OffsetValues, length: int, names: dict[str, int], outline: Outline, source: Source
-    ) -> list[int]:
-        count, limit = evaluate(values.count, names), max(0, evaluate(values.limit, names))
-        good = _ascending(length, limit, source)
-        if not self.hostile:
-            return good
-        wild = self._wild("int64", 0, limit, outline)
-        bad = {
-            "good": lambda: good,
-            "sprinkled": lambda: _sprinkled(good, wild, source),
-            "shuffled": lambda: [source.integer(-3, limit + 3) for _ in range(length)],
-            "backwards": lambda: good[::-1],
-            "one": lambda: [source.pick((0, limit, *wild))] * length,
-        }[source.pick(("good", "good", "sprinkled", "shuffled", "good", "sprinkled", "shuffled", "backwards", "one"))]()
-        array = Array("int64", (length,), bad)
-        points = sum(end - first for _, first, end in segments(array, count, limit))
-        return bad if points <= MAX_POINTS else good
+    def _known(
+        self, tensor: CheckedTensor, shape: tuple[int, ...], outline: Outline, source: Source
+    ) -> list[int] | None:
+        """Elements of a tensor that kernels go on from: where its next row goes, a count so far, records."""
+        if tensor.path in self.roles.rings:
+            ring = self.surface.tensor(self.roles.rings[tensor.path])
+            return [next_row(outline.shape(ring)[0], source, hostile=self.hostile)] * math.prod(shape)
+        if tensor.path in self.roles.counters:
+            return [count_so_far(source)] * math.prod(shape)
+        if tensor.path in self.roles.records and len(shape) == 2:
+            return record_data(tensor.dtype, shape, source)
+        return None
 
     # --- aims ---------------------------------------------------------------------------------------------------
 
@@ -248,24 +246,6 @@ class Drawer:
 def _range_names(values: ValueRange | OffsetValues) -> set[str]:
     nodes = [values.low, values.high] if isinstance(values, ValueRange) else [values.count, values.limit]
     return set().union(*(names_of(node, kind) for node in nodes for kind in ("dim", "scalar")))
-
-
-def _sprinkled(data: list[int], wild: list[int], source: Source) -> list[int]:
-    """`data` with none, some or all of its elements replaced.
-
-    Mostly none: one wrong length makes a plan that holds nothing, and then no other tensor is tried.
-    """
-    percent = source.pick((0, 0, 0, 10, 30, 100))
-    if not percent:
-        return data
-    return [source.pick(wild) if chance(source, percent) else value for value in data]
-
-
-def _ascending(length: int, limit: int, source: Source) -> list[int]:
-    found = sorted(source.integer(0, limit) for _ in range(length))
-    if found and not chance(source, 15):
-        found[0] = 0
-    return found
 
 
 def seeded(

@@ -13,7 +13,7 @@ from kvcanary_gen.expr.nodes import Binary, Call, Compare, Const, Length, Logic,
 class Meta:
     """A tensor without its elements: all that a validator may look at.
 
-    `offset`: bytes from a multiple of the element size to the first element.
+    `offset`: bytes from a multiple of any natural boundary to the first element.
     """
 
     dtype: str
@@ -36,6 +36,25 @@ class Meta:
         return all(n == 1 or have == want for n, have, want in zip(self.shape, self.strides, packed, strict=True))
 
 
+@dataclass(frozen=True)
+class Member:
+    """A member of an enum, by its value."""
+
+    enum: str
+    value: int
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A struct that stands in a list: its fields by name."""
+
+    struct: str
+    fields: Mapping[str, object]
+
+    def changed(self, field: str, value: object) -> Fields:
+        return Fields(self.struct, {**self.fields, field: value})
+
+
 def evaluate(node: Node, call: Mapping[str, object]) -> int:
     """Value of a host expression in unbounded integers, a bool as 0 or 1.
 
@@ -45,6 +64,7 @@ def evaluate(node: Node, call: Mapping[str, object]) -> int:
         return node.value
     if isinstance(node, Var):
         value = call[node.name]
+        value = value.value if isinstance(value, Member) else value
         assert isinstance(value, int), node.name
         return value
     if isinstance(node, Length):

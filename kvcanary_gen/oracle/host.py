@@ -12,13 +12,12 @@ from typing import NoReturn
 from kvcanary_gen.expr.nodes import Length, Node
 from kvcanary_gen.ir import InvariantIR, MessagePart, Program
 from kvcanary_gen.oracle.evaluate import Meta, evaluate
+from kvcanary_gen.oracle.host_values import ValueJudge, kind_of, too_large
 from kvcanary_gen.surface import BoundRule, CheckedTensor, LengthRule, Surface
 
 GPUS = ("cuda", "xpu")
 # Implied rules that are no validator's: see the functions below.
 _ELSEWHERE = ("capacity", "backend", "interpreter", "capture")
-# Implied rules over lists of byte sources, which no drawn call has; tests/test_family.py breaks them one by one.
-_LISTS = ("count", "value", "bytes")
 _BYTES = {"int32": 4, "int64": 8, "uint64": 8, "uint8": 1}
 
 
@@ -63,13 +62,16 @@ class _Judge:
     reference: bool
     metas: list[tuple[CheckedTensor, Meta]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.values = ValueJudge(self.program, self.surface, self.call)
+
     def run(self) -> None:
         for invariant in self.program.invariants:
             if invariant.kind == "rule":
                 for rule in self.surface.rules:
                     if rule.invariant is invariant:
                         self._rule(rule)
-            elif invariant.kind not in (*_ELSEWHERE, *_LISTS):
+            elif invariant.kind not in _ELSEWHERE:
                 getattr(self, f"_{invariant.kind}")(invariant)
 
     def _fail(self, invariant: InvariantIR, **words: object) -> NoReturn:
@@ -107,6 +109,8 @@ class _Judge:
             given = self.call[scalar.name]
             if not isinstance(given, int) or isinstance(given, bool):
                 self._fail(invariant, name=scalar.name, want="an int", have=kind_of(given))
+        for words in self.values.kinds():
+            self._fail(invariant, **words)
 
     def _ordered(self) -> Iterator[CheckedTensor]:
         """Tensors that must be there, then those that were given."""
@@ -117,10 +121,11 @@ class _Judge:
         for scalar in self.surface.scalars:
             value = self.call[scalar.name]
             assert isinstance(value, int)
-            too_large = value.bit_length() > 63 and value != -(1 << 63)
-            if too_large or (scalar.least is not None and value < scalar.least):
+            if too_large(value) or (scalar.least is not None and value < scalar.least):
                 want = "int64" if scalar.least is None else f"int64, at least {scalar.least}"
                 self._fail(invariant, name=scalar.name, want=want, have=value)
+        for words in self.values.too_large():
+            self._fail(invariant, **words)
 
     def _dtype(self, invariant: InvariantIR) -> None:
         for tensor, meta in self.metas:
@@ -138,10 +143,27 @@ class _Judge:
             self._fail(rank, name=tensor.path, want=f"{len(tensor.shape)}-D", have=meta.shape)
 
     def _record(self, invariant: InvariantIR) -> None:
-        """Rows of bytes hold whole words; where a tensor begins, its metadata here does not say."""
+        """Rows of bytes hold whole words, and begin at one."""
         for tensor, meta in self.metas:
-            if tensor.record is not None and tensor.dtype == "uint8" and meta.shape[-1] % 8:
+            if tensor.record is None or tensor.dtype != "uint8":
+                continue
+            if meta.shape[-1] % 8:
                 self._fail(invariant, name=tensor.path, want="have rows of a multiple of 8 bytes", have=meta.shape[-1])
+            if meta.offset % 8 and 0 not in meta.shape:
+                have = f"{meta.offset % 8} bytes more"
+                self._fail(invariant, name=tensor.path, want="begin at a multiple of 8 bytes", have=have)
+
+    def _count(self, invariant: InvariantIR) -> None:
+        for words in self.values.counts():
+            self._fail(invariant, **words)
+
+    def _value(self, invariant: InvariantIR) -> None:
+        for words in self.values.numbers():
+            self._fail(invariant, **words)
+
+    def _bytes(self, invariant: InvariantIR) -> None:
+        for words in self.values.geometry():
+            self._fail(invariant, **words)
 
     def _length(self, invariant: InvariantIR) -> None:
         for rule in self.surface.lengths:
@@ -162,19 +184,17 @@ class _Judge:
                 self._fail(invariant, name=tensor.path)
 
     def _device(self, invariant: InvariantIR) -> None:
-        for tensor, meta in self.metas:
-            first, other = self.metas[0][1], self.metas[0][0].path
+        first, other = self.metas[0][1], self.metas[0][0].path
+        places = [(tensor.path, meta) for tensor, meta in self.metas]
+        for path, meta in (*places, *self.values.tensors()):
             if meta.device != first.device:
-                self._fail(invariant, name=tensor.path, other=other, want=first.device, have=meta.device)
+                self._fail(invariant, name=path, other=other, want=first.device, have=meta.device)
 
     def _alignment(self, invariant: InvariantIR) -> None:
         for tensor, meta in self.metas:
-            if meta.offset and 0 not in meta.shape:
-                self._fail(invariant, name=tensor.path, want=_BYTES[tensor.dtype], have=meta.offset)
-
-
-def kind_of(value: object) -> str:
-    return "Tensor" if isinstance(value, Meta) else type(value).__name__
+            have = meta.offset % _BYTES[tensor.dtype]
+            if have and 0 not in meta.shape:
+                self._fail(invariant, name=tensor.path, want=_BYTES[tensor.dtype], have=have)
 
 
 def broken(

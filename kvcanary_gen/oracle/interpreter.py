@@ -20,6 +20,7 @@ from kvcanary_gen.expr.nodes import (
     Var,
 )
 from kvcanary_gen.ir import (
+    CheckIR,
     FlatDomain,
     FunctionIR,
     KernelIR,
@@ -58,10 +59,17 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-class Machine:
-    """One kernel's arguments and sizes, and the evaluation of expressions over them."""
+Watch = Callable[["Machine", KernelIR, tuple[CheckIR, ...], dict[str, int]], None]
 
-    def __init__(self, program: Program, kernel: KernelIR, args: Values) -> None:
+
+class Machine:
+    """One kernel's arguments and sizes, and the evaluation of expressions over them.
+
+    `watch`, if there is one, is shown every point of a kernel before the point reports.
+    """
+
+    def __init__(self, program: Program, kernel: KernelIR, args: Values, watch: Watch | None = None) -> None:
+        self.watch = watch
         self.functions = program.functions
         self.folds = program.folds
         self.tensors = kernel.tensors
@@ -157,9 +165,9 @@ def segments(offsets: Array, count: int, limit: int) -> Iterator[tuple[int, int,
             yield owner, first, end
 
 
-def run_kernel(program: Program, kernel: KernelIR, args: Values) -> None:
+def run_kernel(program: Program, kernel: KernelIR, args: Values, watch: Watch | None = None) -> None:
     """Runs `kernel`; outputs among `args` change in place."""
-    machine = Machine(program, kernel, args)
+    machine = Machine(program, kernel, args, watch)
     domain = kernel.domain
     count_launch(machine, kernel, always=True)
     if domain.when is not None and not machine.eval(domain.when, {}):
@@ -227,11 +235,11 @@ def _run_scan(machine: Machine, kernel: KernelIR, domain: ScanDomain) -> None:
         _store(machine, store, dict(totals))
 
 
-def run_operation(program: Program, operation: OperationIR, args: Values) -> None:
+def run_operation(program: Program, operation: OperationIR, args: Values, watch: Watch | None = None) -> None:
     """Runs the kernels of `operation`; struct fields are given as 'struct.field'."""
     for call in operation.calls:
         bound: Values = {name: args[path] for name, path in call.bind.items()}
-        run_kernel(program, call.kernel, bound)
+        run_kernel(program, call.kernel, bound, watch)
 
 
 def evaluate_function(program: Program, name: str, *args: int) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from kvcanary_gen.expr.nodes import Binary, Compare, CompareOp, Const, Length, Logic, Node, Present, Var
-from kvcanary_gen.oracle.evaluate import Meta, evaluate
+from kvcanary_gen.expr.nodes import Binary, Compare, CompareOp, Const, Length, Logic, Node, Present, Unary, Var
+from kvcanary_gen.oracle.evaluate import Member, Meta, evaluate
+from kvcanary_gen.oracle.listed import Layout
 from kvcanary_gen.oracle.source import Source
 from kvcanary_gen.surface import CheckedTensor, Surface
 
@@ -19,8 +20,9 @@ _MIRRORED: dict[CompareOp, CompareOp] = {"==": "==", "!=": "!=", "<": ">", "<=":
 
 @dataclass
 class Outline:
-    """Sizes (scoped by their struct), scalars, which optional tensors are there, and slack of minimum lengths.
+    """Sizes (scoped by their struct), scalars and settings, which optional tensors are there, slack of minimum lengths.
 
+    A flag and a member of an enum are integers here. `lists` holds the byte sources without their bytes.
     `pinned` names sizes and scalars that `settle` leaves alone.
     """
 
@@ -31,10 +33,11 @@ class Outline:
     slack: dict[str, int] = field(default_factory=dict)
     free: dict[str, int] = field(default_factory=dict)
     pinned: frozenset[str] = frozenset()
+    lists: dict[str, tuple[Layout, ...]] = field(default_factory=dict)
 
     def names(self, scope: str = "") -> dict[str, int]:
         """What an expression of the spec can name; sizes of the struct `scope` win."""
-        bare = {name.rpartition(".")[2]: size for name, size in self.sizes.items()}
+        bare = {name.rpartition(".")[2]: value for name, value in (*self.scalars.items(), *self.sizes.items())}
         own = {n.removeprefix(f"{scope}."): size for n, size in self.sizes.items() if n.startswith(f"{scope}.")}
         return {**self.free, **bare, **self.sizes, **self.scalars, **(own if scope else {})}
 
@@ -49,6 +52,11 @@ class Outline:
     def call(self) -> dict[str, object]:
         """Metadata as validators see it."""
         call: dict[str, object] = dict(self.scalars)
+        for setting in self.surface.settings:
+            value = self.scalars[setting.path]
+            kinds = {"bool": bool(value), "enum": Member(setting.of, value)}
+            call[setting.path] = kinds.get(setting.kind, value)
+        call.update({path: tuple(layout.fields for layout in layouts) for path, layouts in self.lists.items()})
         names = {scope: self.names(scope) for scope in {tensor.scope for tensor in self.surface.tensors}}
         for tensor in self.surface.tensors:
             here = self.present.get(tensor.path, True)
@@ -83,6 +91,10 @@ class Outline:
             return all(evaluate(item, self.call()) or self._repair(item, source) for item in node.items)
         if isinstance(node, Logic):
             return any(self._repair(item, source) for item in _shuffled(list(node.items), source))
+        if isinstance(node, Unary) and node.op == "not" and isinstance(node.operand, Var):
+            return self._set(self.scalars, node.operand.name, 0)
+        if isinstance(node, Var):
+            return self._set(self.scalars, node.name, 1)
         if not isinstance(node, Compare):
             return False
         turned = Compare(node.type, _MIRRORED[node.op], node.right, node.left)

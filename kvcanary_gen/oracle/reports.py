@@ -32,8 +32,10 @@ def _add(machine: Machine, tensor: str, amount: int) -> None:
         array.store((0,) * len(array.shape), array.data[0] + amount)
 
 
-def report_point(machine: Machine, kernel: KernelIR, checks: Iterable[CheckIR], env: dict[str, int]) -> None:
+def report_point(machine: Machine, kernel: KernelIR, checks: tuple[CheckIR, ...], env: dict[str, int]) -> None:
     """Appends the rows of one point, group by group."""
+    if machine.watch is not None:
+        machine.watch(machine, kernel, checks, env)
     for check in checks:
         if check.when is None or machine.eval(check.when, env):
             bits = 0

@@ -58,6 +58,9 @@ class Array:
             return None
         return self.index((*outer, 8 * word))
 
+    def copied(self) -> Array:
+        return Array(self.dtype, self.shape, list(self.data))
+
     def load_word(self, places: tuple[int, ...]) -> int | None:
         """An 8-byte word of a record, unsigned; None where it lies outside."""
         if self.dtype != "uint8":

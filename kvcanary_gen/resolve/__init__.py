@@ -39,7 +39,7 @@ def resolve_document(document: Document) -> Program:
     kernels = resolve_kernels(context, arguments, functions, folds)
     operations = resolve_operations(context, arguments, structs, kernels)
     invariants = resolve_invariants(context, kernels, operations)
-    errors = resolve_errors(context, kernels)
+    errors = resolve_errors(context, kernels, structs, operations)
     _check_kernels(context)
     explain_strays(document, context.out)
     context.out.raise_if_any()

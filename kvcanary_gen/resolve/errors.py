@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from kvcanary_gen.emit.runtime_templates import error_ids, has_runtime
-from kvcanary_gen.ir import ErrorIR, KernelIR, MessagePart
+from kvcanary_gen.ir import ErrorIR, KernelIR, MessagePart, OperationIR, StructIR
 from kvcanary_gen.resolve.context import Context
 from kvcanary_gen.resolve.placeholders import LoneBrace, split_placeholders
 from kvcanary_gen.schema.code import RuntimeFault
 
 
-def resolve_errors(context: Context, kernels: dict[str, KernelIR]) -> tuple[ErrorIR, ...]:
+def resolve_errors(
+    context: Context, kernels: dict[str, KernelIR], structs: dict[str, StructIR], operations: dict[str, OperationIR]
+) -> tuple[ErrorIR, ...]:
     document = context.document
     declared: dict[str, RuntimeFault] = document.section("errors")
     found = []
@@ -21,7 +23,8 @@ def resolve_errors(context: Context, kernels: dict[str, KernelIR]) -> tuple[Erro
             found.append(ErrorIR(id_, fault.raises, fault.raised_by, message, fault.meaning, fault.cause, fault.fix))
     _check_roles(context)
     whole = not context.failed("errors", declared) and not context.failed("layouts", document.section("layouts"))
-    if whole and has_runtime(kernels.values(), *map(document.section, ("layouts", "tags", "operations"))):
+    layouts, tags = document.section("layouts"), document.section("tags")
+    if whole and has_runtime(kernels.values(), layouts, tags, structs, operations):
         missing = [id_ for id_ in error_ids() if id_ not in declared]
         if missing:
             context.out.add(

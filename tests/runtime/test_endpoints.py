@@ -257,6 +257,23 @@ def test_families_are_not_mixed() -> None:
     assert not device_state.kernel_run_counters.any()
 
 
+@pytest.mark.parametrize("name", ["positions", "input_ids", "out_cache_loc"])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_nothing_is_launched_with_bad_inputs(name: str, mapped: bool) -> None:
+    """Not even verify, whose own arguments are good."""
+    world, device_state = World(), state()
+    mapping = torch.arange(SLOTS) if mapped else None
+    group = world.group(pool_kind="SWA", full_to_swa_index_mapping=mapping)
+    endpoints = build_endpoints_from_group(group=group, device_state=device_state)
+    step = world.add({1: 4})
+    given = arguments(step, world.plans(step), device_state.log)
+    wrongs = {"length": given[name][:3], "dtype": given[name].to(torch.int32), "a torch.Tensor": given[name].tolist()}
+    for text, wrong in wrongs.items():
+        with pytest.raises(kvcanary.CanaryError, match=text):
+            launch_endpoints_per_forward(endpoints=around(endpoints), **{**given, name: wrong})
+    assert not device_state.kernel_run_counters.any()
+
+
 BROKEN = {
     "an unknown pool kind": ({"pool_kind": "HALF"}, "KVC-052", "pool_kind must name one of FULL, SWA, got 'HALF'"),
     "no slots": ({"num_slots": 0}, "KVC-017", "num_slots must be positive, got 0"),

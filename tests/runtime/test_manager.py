@@ -260,9 +260,9 @@ def test_a_manager_that_nobody_closed() -> None:
     [
         (
             {1: 30, 2: 3},
-            "a batch whose number of new tokens 33 exceeds max_tokens=32; allocate more with max_tokens=33",
+            "new tokens of the batch: 33 exceeds max_tokens=32; allocate more with max_tokens=33",
         ),
-        (dict.fromkeys(range(9), 1), "a batch whose number of requests 9 exceeds max_requests=8"),
+        (dict.fromkeys(range(9), 1), "requests of the batch: 9 exceeds max_requests=8"),
     ],
 )
 def test_a_batch_larger_than_capacity(scene: Scene, lengths: dict[int, int], text: str) -> None:
@@ -363,6 +363,11 @@ NOT_BATCHES = {
     "another forward": (broken(forward="draft"), "KVC-060", "batch.forward must be one of target, as configured"),
     "no pass": (broken(write_passes=0), "KVC-060", "batch.write_passes must be at least 1, got 0"),
     "too few names": (broken(request_ids=["a"]), "KVC-060", "batch.request_ids must name all 2 requests, got 1 names"),
+    "a history of another dtype": (
+        broken(history=torch.zeros([9, 32], dtype=torch.int64)),
+        "KVC-060",
+        "batch.history must be of int32",
+    ),
     "positions of another length": (broken(positions=torch.zeros(2, dtype=torch.int64)), "KVC-014", "positions"),
 }
 
@@ -370,10 +375,15 @@ NOT_BATCHES = {
 @pytest.mark.parametrize("case", NOT_BATCHES.values(), ids=NOT_BATCHES)
 def test_batches_refused(scene: Scene, case: tuple[Any, str, str]) -> None:
     make, id_, text = case
+    scene.step({1: 1})
+    before = [tensor.clone() for tensor in (*scene.group.tensors(), scene.manager.tensors()[1])]
     with pytest.raises(kvcanary.CanaryError) as caught:
         scene.manager.before_forward(make(scene))
     assert caught.value.id == id_, caught.value
     assert text in str(caught.value)
+    # Nothing was launched.
+    after = (*scene.group.tensors(), scene.manager.tensors()[1])
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 def test_pools_refused() -> None:
@@ -404,13 +414,13 @@ def test_a_stage_that_stood_still(scene: Scene) -> None:
 def test_a_single_stage_that_stood_still(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Named by the endpoint whose counter did not move, the others go on."""
     scene.step({1: 3})
-    launch = kvcanary.CanaryEndpoint.launch_per_forward
+    launch = kvcanary.CanaryEndpoint.launch
 
-    def but_one(self: kvcanary.CanaryEndpoint, **given: Any) -> None:
+    def but_one(self: kvcanary.CanaryEndpoint, *given: Any, **flags: Any) -> None:
         if self.tag.name != "TAIL_V_FULL":
-            launch(self, **given)
+            launch(self, *given, **flags)
 
-    monkeypatch.setattr(kvcanary.CanaryEndpoint, "launch_per_forward", but_one)
+    monkeypatch.setattr(kvcanary.CanaryEndpoint, "launch", but_one)
     with pytest.raises(CanaryRuntimeError, match="stage TAIL of pool FULL stood still: TAIL_V_FULL"):
         scene.step({1: 1})
 

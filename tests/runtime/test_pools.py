@@ -197,7 +197,9 @@ def test_the_first_of_a_window_has_no_predecessor(first_has_predecessor: bool) -
 def test_a_table_wider_than_configured() -> None:
     engine = Blocks()
     wide = torch.zeros([2, 12], dtype=torch.int32)
-    with pytest.raises(ValueError, match=r"covers a number of positions that 48 exceeds max_length=40; allocate more"):
+    with pytest.raises(
+        ValueError, match=r"positions of batch.tables\['layers.0'\]: 48 exceeds max_length=40; allocate more"
+    ):
         engine.step({"a": [1]}, tables=wide)
     engine.manager.close()
 

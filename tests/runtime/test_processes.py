@@ -147,8 +147,7 @@ END = """
 """
 
 
-@pytest.mark.parametrize("mode", ["log", "raise"])
-@pytest.mark.parametrize("last", ["sys.exit(3)", "raise SystemExit(3)"])
+@pytest.mark.parametrize(("mode", "last"), [("log", "raise SystemExit(3)"), ("raise", "sys.exit(3)")])
 def test_the_end_of_a_process(mode: str, last: str, tmp_path: Path) -> None:
     """What was not handed out is reported at exit, and the process ends as it meant to."""
     journal = tmp_path / "found.jsonl"

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from kvcanary_gen.lint import warnings
+from kvcanary_gen.load import load_document
+from kvcanary_gen.resolve import resolve_document
 from tests.maintainer.quality import looks_written_by_hand, stands_alone
 from tests.maintainer.workshop import Built, Workshop
 
@@ -182,6 +185,28 @@ def test_a_slot_with_another_field(workshop: Workshop) -> None:
     engine.manager.close()
 
 
+def test_a_plan_with_another_field(workshop: Workshop) -> None:
+    """Planning is told of it; nobody else needs to be."""
+    workshop.add_after(
+        "doc: Slot of the position before it, -1 at the start of the chain.",
+        'verify_req_indices: {type: "int64[verify_capacity]", doc: Request of the entry.}',
+    )
+    workshop.replace("        verify_req_indices: {", "      verify_req_indices: {")
+    workshop.add_after(
+        "out_verify_prev_slot_indices: {field: VerifyPlan.verify_prev_slot_indices}",
+        "out_verify_req_indices: {field: VerifyPlan.verify_req_indices}",
+    )
+    workshop.add_after("- out_verify_prev_slot_indices", "- out_verify_req_indices")
+    workshop.add_after("out_verify_expected_positions[i]: position", "out_verify_req_indices[i]: r + 70")
+    built = workshop.build()
+    check_text(built)
+    engine = Engine(built)
+    assert engine.step(3) == engine.step(1) == []
+    plan = engine.manager._forwards[0].pools[0].verify_plan
+    assert plan.verify_req_indices[:3].tolist() == [70, 70, 70]
+    engine.manager.close()
+
+
 def test_a_spec_without_stages_has_no_runtime(workshop: Workshop) -> None:
     workshop.replace('name: "{stage}_{half}_{group}"', 'name: "{stage}_{group}"')
     workshop.replace("      - HEAD_K_FULL\n", "      - HEAD_FULL\n")
@@ -193,3 +218,14 @@ def test_a_spec_without_stages_has_no_runtime(workshop: Workshop) -> None:
     built = workshop.build()
     assert not any("/runtime/" in path for path in built.files)
     assert built.CanaryLaunchTag.TAIL_SWA == 4
+
+
+def test_a_name_that_the_runtime_misses(workshop: Workshop) -> None:
+    """The package comes without a runtime, and the linter says why."""
+    workshop.rename("prefix_lens", "cached_lens")
+    built = workshop.build()
+    assert not any("/runtime/" in path for path in built.files)
+    document = load_document(workshop.folder)
+    (found,) = warnings(resolve_document(document), document).found
+    assert (found.rule, found.mark.file) == ("KVG-074", "spec/tags.yaml")
+    assert found.message == "no runtime: canary_plan takes other arguments: no 'prefix_lens', 'cached_lens' as well"

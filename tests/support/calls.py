@@ -11,10 +11,13 @@ import torch
 import triton.runtime.interpreter as interpreter
 
 import kvcanary
-from kvcanary_gen.oracle.case import Case, run_case
-from kvcanary_gen.oracle.values import Array, Value, Values
+from kvcanary_gen.oracle.case import Case
+from kvcanary_gen.oracle.evaluate import Meta
+from kvcanary_gen.oracle.listed import Listed
+from kvcanary_gen.oracle.values import Array, Values
 from kvcanary_gen.surface import Surface
-from tests.support.program import PROGRAM, SURFACES
+from tests.support.program import SURFACES
+from tests.support.verdicts import judge
 
 DTYPES = {"int32": torch.int32, "int64": torch.int64, "uint64": torch.uint64, "uint8": torch.uint8}
 SIDES = ("triton", "triton, last program first", "reference")
@@ -31,13 +34,65 @@ def to_array(tensor: torch.Tensor) -> Array:
     return Array(dtype, tuple(tensor.shape), tensor.reshape(-1).tolist())
 
 
-def keywords(surface: Surface, values: Mapping[str, Any], package: ModuleType = kvcanary) -> dict[str, Any]:
-    """Keyword arguments of a public function from values by path; fields of a struct become the struct."""
-    found = {path: value for path, value in values.items() if "." not in path}
+def to_source(source: Listed, allocate: Allocate, package: ModuleType) -> Any:
+    """A byte source as the package takes it; between its rows lies what belongs to nobody."""
+    layout, fields = source.layout, source.layout.fields
+    meta = fields.fields[layout.bytes_field]
+    assert isinstance(meta, Meta)
+    gap = [0xEE] * (layout.step - layout.row_bytes)
+    flat = [byte for row in source.rows for byte in (*row, *gap)]
+    # The last row's gap may be missing, as at the end of a larger tensor's view.
+    flat = flat[: len(flat) - len(gap)]
+    memory = allocate(Array("uint8", (len(flat),), flat))
+    tensor = memory.view(getattr(torch, layout.dtype)).as_strided(meta.shape, meta.strides)
+    return getattr(package, layout.struct)(**{**fields.fields, layout.bytes_field: tensor})
+
+
+def to_listed(before: Listed, tensor: torch.Tensor) -> Listed:
+    """A source with the bytes that its tensor holds now."""
+    flat = tensor.reshape(tensor.shape[0], -1).contiguous().view(torch.uint8) if tensor.numel() else tensor
+    rows = [bytes(row) for row in flat.tolist()] if tensor.numel() else [b""] * tensor.shape[0]
+    return Listed(rows, before.numbers, before.layout)
+
+
+def objects(
+    surface: Surface, values: Values, allocate: Allocate = to_tensor, package: ModuleType = kvcanary
+) -> dict[str, Any]:
+    """Values of a case as the package takes them, by path."""
+    found: dict[str, Any] = {
+        path: allocate(value) if isinstance(value, Array) else value for path, value in values.items()
+    }
+    for setting in surface.settings:
+        value = values[setting.path]
+        if setting.kind == "enum":
+            found[setting.path] = getattr(package, setting.of)(value)
+        elif setting.kind == "bool":
+            found[setting.path] = bool(value)
+    for path, _ in surface.lists:
+        listed = values[path]
+        assert isinstance(listed, list)
+        found[path] = tuple(to_source(source, allocate, package) for source in listed)
+    return found
+
+
+def values_of(case: Case, given: Mapping[str, Any]) -> Values:
+    """Objects of a case as values again, with the elements that they hold now."""
+    found: Values = dict(case.args)
+    found |= {path: to_array(value) for path, value in given.items() if isinstance(value, torch.Tensor)}
+    for path, value in case.args.items():
+        if isinstance(value, list):
+            pairs = zip(value, given[path], strict=True)
+            found[path] = [to_listed(s, getattr(struct, s.layout.bytes_field)) for s, struct in pairs]
+    return found
+
+
+def keywords(surface: Surface, given: Mapping[str, Any], package: ModuleType = kvcanary) -> dict[str, Any]:
+    """Keyword arguments of a public function from objects by path; fields of a struct become the struct."""
+    found = {path: value for path, value in given.items() if "." not in path}
     for name, struct, _ in surface.structs:
         if name not in found:
-            fields = {field.name: values[f"{name}.{field.name}"] for field in struct.fields}
-            found[name] = getattr(package, struct.name)(**fields)
+            names = [field.name for field in (*struct.fields, *struct.values)]
+            found[name] = getattr(package, struct.name)(**{field: given[f"{name}.{field}"] for field in names})
     return found
 
 
@@ -69,35 +124,21 @@ def last_program_first() -> Iterator[None]:
         builder.set_grid_idx = forwards
 
 
-def tensors_of(case: Case, allocate: Allocate = to_tensor) -> dict[str, Any]:
-    return {path: allocate(value) if isinstance(value, Array) else value for path, value in case.args.items()}
-
-
 def run(case: Case, side: str, allocate: Allocate = to_tensor, package: ModuleType = kvcanary) -> Values:
     """All arguments after the call."""
-    values = tensors_of(case, allocate)
-    call(SURFACES[case.surface], values, side, package)
-    return {path: to_array(value) if isinstance(value, torch.Tensor) else value for path, value in values.items()}
+    surface = SURFACES[case.surface]
+    given = objects(surface, case.args, allocate, package)
+    call(surface, given, side, package)
+    return values_of(case, given)
 
 
-def differences(want: Values, have: Values) -> list[str]:
-    """Where two results differ, in words; empty if nowhere."""
-    return [text for path in want for text in _difference(path, want[path], have[path])]
-
-
-def _difference(path: str, want: Value, have: Value) -> list[str]:
-    if want == have:
-        return []
-    if not isinstance(want, Array) or not isinstance(have, Array) or want.shape != have.shape:
-        return [f"{path}: want {want}, have {have}"]
-    places = [place for place, pair in enumerate(zip(want.data, have.data, strict=True)) if pair[0] != pair[1]]
-    shown = ", ".join(f"[{place}] want {want.data[place]} have {have.data[place]}" for place in places[:4])
-    return [f"{path}: {len(places)} of {len(want.data)} elements differ: {shown}"]
+def wrong(case: Case, side: str, have: Values) -> list[str]:
+    """What is wrong with the result of a side."""
+    return judge(case.surface).wrong(case, have, ordered=side == "reference")
 
 
 def assert_agreement(case: Case) -> None:
     """Triton and the reference leave every argument as the interpreter does, also those that are only read."""
-    want = run_case(PROGRAM, case)
     for side in SIDES:
-        found = differences(want, run(case, side))
+        found = wrong(case, side, run(case, side))
         assert not found, f"{side}: " + "; ".join(found)

@@ -14,7 +14,7 @@ from typing import Any
 import kvcanary
 from kvcanary.core import dispatch
 from kvcanary_gen.oracle.draw import seeded
-from tests.support.calls import keywords, tensors_of
+from tests.support.calls import keywords, objects
 from tests.support.program import PROGRAM, SURFACES, drawer
 
 VARIABLE = f"{PROGRAM.header.package.upper()}_BACKEND"
@@ -51,7 +51,7 @@ def main() -> None:
                 os.environ[VARIABLE] = variable
             for backend in ARGUMENTS:
                 ran.clear()
-                arguments = keywords(surface, tensors_of(case))
+                arguments = keywords(surface, objects(surface, case.args))
                 line: dict[str, Any] = {"name": name, "variable": variable, "backend": backend}
                 try:
                     getattr(kvcanary, surface.launcher)(**arguments, backend=backend)

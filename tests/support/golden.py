@@ -14,8 +14,9 @@ from typing import Any
 
 from kvcanary_gen.oracle.case import Case, poisoned
 from kvcanary_gen.oracle.evaluate import evaluate
+from kvcanary_gen.oracle.listed import Layout, Listed
 from kvcanary_gen.oracle.values import Array, Value, Values
-from tests.support.program import SURFACES
+from tests.support.program import PROGRAM, SURFACES
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 
@@ -70,7 +71,68 @@ def _poisoned_like(array: Value) -> Array:
     return poisoned(array.dtype, array.shape)
 
 
-READERS: dict[str, Callable[[Any], Golden]] = {"plan": _plan, "scatter": _scatter}
+COUNTERS = ("violation_write_index", "slot_run_counter", "kernel_run_counter")
+
+
+def _work(recorded: Any, name: str, own: dict[str, Any]) -> Golden:
+    """A call on a context and a plan. The recorded ring was empty, and of its length."""
+    surface, given = SURFACES[name], recorded["context"]
+    args: Values = {f"plan.{field}": value(tensor) for field, tensor in recorded["plan"].items()}
+    args |= {path: value(argument) for path, argument in own.items()}
+    args |= {workspace.name: None for workspace in surface.workspaces}
+    args["context.canary_buf"] = value(recorded["canary_buf"])
+    kind = given["kernel_kind"]
+    args["context.kernel_kind"] = _number("CanaryLaunchTag", kind) if isinstance(kind, str) else kind
+    args["context.real_kv_hash_mode"] = _number("RealKvHashMode", given["real_kv_hash_mode"])
+    args["context.real_kv_sources"] = [_source(source) for source in given["real_kv_sources"]]
+    args["context.enable_chain_position_assert"] = Array("int32", (1,), [given["enable_chain_position_assert"]])
+    after: Values = {
+        f"context.{field}": value(recorded["outputs"][field]) for field in ("canary_buf", "violation_ring")
+    }
+    ring = after["context.violation_ring"]
+    assert isinstance(ring, Array)
+    args["context.violation_ring"] = Array(ring.dtype, ring.shape, [0] * len(ring.data))
+    for field in COUNTERS:
+        dtype = surface.tensor(f"context.{field}").dtype
+        args[f"context.{field}"] = Array(dtype, (1,), [given[field]])
+        after[f"context.{field}"] = Array(dtype, (1,), [recorded["outputs"][field]])
+    return Golden(recorded["name"], Case(name, args), after)
+
+
+def _number(enum: str, member: str) -> int:
+    tags = PROGRAM.tags.get(enum)
+    return int(PROGRAM.enums[enum].members[member].value) if tags is None else tags.numbers.index(member)
+
+
+def _source(recorded: Any) -> Listed:
+    """Rows lie a multiple of 16 bytes apart, whatever they were."""
+    tensor = value(recorded["tensor"])
+    assert isinstance(tensor, Array)
+    count, width = tensor.shape
+    rows = [bytes(tensor.data[row * width : (row + 1) * width]) for row in range(count)]
+    numbers = {name: number for name, number in recorded.items() if name != "tensor"}
+    return Listed(
+        rows, numbers, Layout("RealKvSource", "tensor", numbers, "uint8", count, (width,), -(-width // 16) * 16)
+    )
+
+
+def _verify(recorded: Any) -> Golden:
+    return _work(
+        recorded, "canary_verify", {"check_verify_expected_token": int(recorded["check_verify_expected_token"])}
+    )
+
+
+def _write(recorded: Any) -> Golden:
+    flags = {name: int(given) for name, given in recorded["inputs"].items() if isinstance(given, bool)}
+    return _work(recorded, "canary_write", {**recorded["inputs"], **flags})
+
+
+READERS: dict[str, Callable[[Any], Golden]] = {
+    "plan": _plan,
+    "scatter": _scatter,
+    "verify": _verify,
+    "write": _write,
+}
 
 
 def goldens(file: str) -> list[Golden]:

@@ -39,6 +39,7 @@ class Bands:
     def __call__(self, array: Array) -> torch.Tensor:
         count = len(array.data)
         buffer = torch.full((BAND + count + BAND,), self.fill, dtype=DTYPES[array.dtype])
+        assert buffer.data_ptr() % BAND == 0
         middle = buffer[BAND : BAND + count]
         middle.copy_(torch.tensor(array.data, dtype=DTYPES[array.dtype]))
         self._buffers.append((buffer, count))
@@ -65,7 +66,7 @@ class Watch:
 
     def allow(self, tensors: list[torch.Tensor]) -> None:
         """The bytes of a launch's own arguments, none of them shared; sorted by place."""
-        spans = sorted((t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for t in tensors if t.numel())
+        spans = sorted((t.data_ptr(), t.data_ptr() + _extent(t)) for t in tensors if t.numel())
         self.starts = np.array([start for start, _ in spans], dtype=np.uint64)
         self.ends = np.array([end for _, end in spans], dtype=np.uint64)
 
@@ -86,6 +87,12 @@ class Watch:
             place = int(places[~inside][0])
             nearest = min((abs(place - int(start)), place - int(start)) for start in self.starts)[1]
             raise OutOfBoundsError(f"{what} {nearest} bytes from the start of the nearest tensor")
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Bytes from the first element to behind the last; what lies between rows with gaps is no business of bounds."""
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
 
 
 @contextlib.contextmanager

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcanary_gen.expr.schedule import segment_schedule
-from kvcanary_gen.ir import KernelIR, ScanDomain, SegmentDomain
+from kvcanary_gen.ir import FlatDomain, KernelIR, RecurrenceDomain, ScanDomain, SegmentDomain
 from kvcanary_gen.oracle.case import Case, calls, input_at
-from kvcanary_gen.oracle.interpreter import Machine
+from kvcanary_gen.oracle.interpreter import Machine, segments
 from kvcanary_gen.oracle.values import Values
 from tests.support.program import PROGRAM, SURFACES, drawer
 
 T = TypeVar("T")
 
+MAX_EXAMPLES = settings().max_examples
+
 # Program instances, or rounds of a loop in one, that Triton's interpreter may spend on a case; each takes milliseconds.
 MAX_STEPS = 420
+# Steps that a point of a recurrence counts for: its kernel goes through each one by one, folds and reports included.
+_POINT_STEPS = 12
 
 
 class HypothesisSource:
@@ -47,6 +52,26 @@ def cases(name: str, hostile: bool) -> st.SearchStrategy[Case]:
     return _cases(name, hostile).filter(quick)
 
 
+def for_each(name: str, hostile: bool, check: Callable[[Case], None], *, share: int = 1) -> None:
+    """Runs `check` on drawn calls: a `share`-th of the profile's examples; of functions that report, a fifth of that.
+
+    Their kernels take tens of milliseconds a call where others take one.
+    """
+    examples = MAX_EXAMPLES // share // (5 if reporting(name) else 1)
+    examples = max(12 if reporting(name) else 25, examples)
+
+    @settings(max_examples=examples)
+    @given(case=cases(name, hostile))
+    def each(case: Case) -> None:
+        check(case)
+
+    each()
+
+
+def reporting(name: str) -> bool:
+    return any(kernel.report is not None for kernel in SURFACES[name].kernels)
+
+
 def quick(case: Case) -> bool:
     surface, steps = SURFACES[case.surface], 0
     for kernel, bind in calls(PROGRAM, surface):
@@ -60,6 +85,11 @@ def _steps(kernel: KernelIR, values: Values, given: bool) -> int:
     """About how many rounds the kernel takes: a program each, and where offsets may run backwards, a search each."""
     machine, domain = Machine(PROGRAM, kernel, values), kernel.domain
     count = max(0, machine.eval(domain.count, {}) if not isinstance(domain, ScanDomain) else 0)
+    if isinstance(domain, (FlatDomain, RecurrenceDomain)):
+        count = min(count, machine.eval(domain.bound, {}))
+    if isinstance(domain, RecurrenceDomain):
+        found = segments(machine.array(domain.segments), count, machine.eval(domain.limit, {}))
+        return count + _POINT_STEPS * sum(end - first for _, first, end in found)
     if not isinstance(domain, SegmentDomain):
         return 1 + count // kernel.schedule.block
     if segment_schedule(domain, kernel.stores, kernel.lets) == "by_segment":

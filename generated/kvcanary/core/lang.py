@@ -136,10 +136,11 @@ def load_tile(tensor_ptr, start, first, stop, inside, WORDS: tl.constexpr, ALIGN
     place = start[:, None] + byte
     words_ptr = tensor_ptr.to(tl.pointer_type(tl.uint64))
     halves_ptr = tensor_ptr.to(tl.pointer_type(tl.uint32))
-    whole = inside[:, None]
-    half = whole
+    inside = inside[:, None]
+    whole = inside
+    half = inside
     if CUT > 0:
-        inside = inside[:, None] & (byte >= 0)
+        inside = inside & (byte >= 0)
         whole = inside & (byte <= stop[:, None] - 8)
         half = inside & (byte <= stop[:, None] - 4)
     if ALIGNMENT == 16:

@@ -154,6 +154,7 @@ def validate(
     sources.real_kv_source_kinds("context.real_kv_sources", context.real_kv_sources)
     checks.kind("context.real_kv_hash_mode", context.real_kv_hash_mode, layout.RealKvHashMode)
     checks.int64("context.kernel_kind", context.kernel_kind)
+    sources.real_kv_source_sizes("context.real_kv_sources", context.real_kv_sources)
     checks.dtypes(tensors)
     checks.ranks(tensors)
     checks.at_least("context.canary_buf.shape[1]", context.canary_buf.shape[1], layout.SLOT_BYTES)

@@ -88,24 +88,26 @@ def _write_entries_chain_kernel(
     previous_position = canary_buf_value
     tl.store(write_chain_ptr + row_2 * write_chain_words + 1, previous_position, mask=alone & (row_2 < write_chain_len))
     first, end = lang.segment_bounds(segment, True, write_offsets_ptr, num_new_tokens)
+    length = end - first
     i = first + lane
-    mask = i < end
+    mask = lane < length
     slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
     stored = (slot >= 0) & (slot < num_slots)
     token = tl.load(input_ids_ptr + i, mask=mask, other=0)
     position = tl.load(positions_ptr + i, mask=mask, other=0)
     moves = (mask & stored).to(tl.int32)
-    while first < end:
+    start = tl.zeros([], tl.int64)
+    while start < length:
         # The next block is on its way while this one is walked.
         next_i = i + BLOCK
-        next_mask = next_i < end
+        next_mask = start + BLOCK + lane < length
         next_slot = tl.load(out_cache_loc_ptr + next_i, mask=next_mask, other=0)
         next_stored = (next_slot >= 0) & (next_slot < num_slots)
         next_token = tl.load(input_ids_ptr + next_i, mask=next_mask, other=0)
         next_position = tl.load(positions_ptr + next_i, mask=next_mask, other=0)
         next_moves = (next_mask & next_stored).to(tl.int32)
         at = tl.zeros([], tl.int32)
-        steps = tl.minimum(end - first, BLOCK).to(tl.int32)
+        steps = tl.minimum(length - start, BLOCK).to(tl.int32)
         while at < steps:
             for step in tl.static_range(4):
                 entry = tl.full([BLOCK], step, tl.int32) + at
@@ -129,7 +131,7 @@ def _write_entries_chain_kernel(
         token = next_token
         position = next_position
         moves = next_moves
-        first += BLOCK
+        start += BLOCK
 
 
 @lang.kernel

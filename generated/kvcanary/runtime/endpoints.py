@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from .. import errors, layout
-from ..ops.canary_verify import launch_canary_verify_kernel
-from ..ops.canary_write import launch_canary_write_kernel
+from ..ops import canary_verify, canary_write
 from ..structs import RealKvSource, VerifyOrWriteContext, VerifyPlan, WritePlan
 from .groups import CanaryBufferGroup
 from .scratch import LaunchScratch
@@ -89,27 +89,60 @@ class CanaryEndpoint:
             raise errors.CanaryNotImplementedError(
                 "KVC-050", f"kv-canary: launch_per_forward not supported on sweep endpoint {tag}"
             )
+        self.launch(
+            verify_plan,
+            write_plan,
+            self.inputs(input_ids, positions, out_cache_loc, enable_write_input_assert, expected_inputs),
+            enable_verify_token_assert,
+            violation_log,
+            real_kv_hash_mode,
+            checked=False,
+        )
+
+    def inputs(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        out_cache_loc: torch.Tensor,
+        enable_write_input_assert: bool,
+        expected_inputs: ExpectedInputs | None,
+    ) -> dict[str, Any]:
+        """The inputs as the write launcher takes them."""
+        return {
+            "input_ids": input_ids,
+            "positions": positions,
+            "out_cache_loc": out_cache_loc,
+            "enable_write_input_assert": enable_write_input_assert,
+            "expected_input_tokens": expected_inputs.tokens if expected_inputs is not None else None,
+            "expected_input_positions": expected_inputs.positions if expected_inputs is not None else None,
+            "workspace": self.scratch.write_workspace,
+        }
+
+    def launch(
+        self,
+        verify_plan: VerifyPlan,
+        write_plan: WritePlan,
+        inputs: dict[str, Any],
+        check_tokens: bool,
+        log: ViolationLog,
+        mode: layout.RealKvHashMode,
+        *,
+        checked: bool,
+    ) -> None:
+        """Verifies and writes. Unless the inputs were `checked`, those of write are looked at before verify runs."""
         operations = stage_of(self.tag).operations
-        slots = out_cache_loc
+        context = self._context(log, mode)
+        if "write" in operations and not checked:
+            self.scratch.check(inputs["out_cache_loc"])
+            canary_write.validate("launch_canary_write_kernel", context=context, plan=write_plan, **inputs)
         if "write" in operations and self.full_to_swa_index_mapping is not None:
-            slots = self.scratch.translate(out_cache_loc, self.full_to_swa_index_mapping)
-        context = self._context(violation_log, real_kv_hash_mode)
+            inputs["out_cache_loc"] = self.scratch.translate(inputs["out_cache_loc"], self.full_to_swa_index_mapping)
         if "verify" in operations:
-            launch_canary_verify_kernel(
-                context=context, plan=verify_plan, check_verify_expected_token=enable_verify_token_assert
+            canary_verify.launch_canary_verify_kernel(
+                context=context, plan=verify_plan, check_verify_expected_token=check_tokens
             )
         if "write" in operations:
-            launch_canary_write_kernel(
-                context=context,
-                plan=write_plan,
-                input_ids=input_ids,
-                positions=positions,
-                out_cache_loc=slots,
-                enable_write_input_assert=enable_write_input_assert,
-                expected_input_tokens=expected_inputs.tokens if expected_inputs is not None else None,
-                expected_input_positions=expected_inputs.positions if expected_inputs is not None else None,
-                workspace=self.scratch.write_workspace,
-            )
+            canary_write.launch_canary_write_kernel(context=context, plan=write_plan, **inputs)
 
     def launch_sweep(
         self,
@@ -136,7 +169,7 @@ class CanaryEndpoint:
             raise errors.CanaryNotImplementedError(
                 "KVC-051", f"kv-canary: launch_sweep not supported on non-sweep endpoint {tag}"
             )
-        launch_canary_verify_kernel(
+        canary_verify.launch_canary_verify_kernel(
             context=self._context(violation_log, real_kv_hash_mode),
             plan=verify_plan,
             check_verify_expected_token=enable_verify_token_assert,

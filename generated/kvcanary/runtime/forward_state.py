@@ -88,8 +88,8 @@ class ForwardState:
     def check(self, batch: CanaryBatch) -> None:
         """Refuses a batch that is larger than configured, or that speaks of other pools."""
         config = self._config
-        check_capacity("a batch whose number of requests", batch.num_requests, "max_requests", config.max_requests)
-        check_capacity("a batch whose number of new tokens", batch.num_new_tokens, "max_tokens", config.max_tokens)
+        check_capacity("requests of the batch:", batch.num_requests, "max_requests", config.max_requests)
+        check_capacity("new tokens of the batch:", batch.num_new_tokens, "max_tokens", config.max_tokens)
         names = {group.name for group in self._groups}
         for name in ("slots", "tables", "excused"):
             given = getattr(batch, name)
@@ -181,12 +181,16 @@ class ForwardState:
 
     def _history(self, batch: CanaryBatch, inputs: Inputs, tables: Sequence[Table]) -> torch.Tensor | None:
         """The token history by the manager's own rows, where any table has them."""
-        history = batch.history
-        staged = [table for table in tables if not table.direct]
-        if history is None or not staged:
+        history, name = batch.history, "batch.history"
+        if history is None:
             return None
-        name = "batch.history"
         check_table(name, history, batch)
+        staged = [table for table in tables if not table.direct]
+        if len(staged) < len(tables) and not (history.dtype == torch.int32 and history.is_contiguous()):
+            want, have = "be of int32 and contiguous beside tables that are", f"{history.dtype}"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+        if not staged:
+            return None
         if batch.rows is not None and any(history.shape[0] < self._given_rows(batch, g) for g in self._groups):
             want, have = "have a row for each row of the tables", f"{history.shape[0]} rows"
             raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")

@@ -79,12 +79,13 @@ class PoolForward:
     def plan(self, given: PlanInput, token_offset: int) -> None:
         """Plans the forward; nothing is allocated, nothing read back."""
         group, exclusions = self.group, self.exclusions
+        mapping = group.full_to_swa_index_mapping
         launch_plan_offsets_kernel(
             req_pool_indices=given.req_pool_indices,
             prefix_lens=given.prefix_lens,
             extend_seq_lens=given.extend_seq_lens,
             req_to_token=given.req_to_token,
-            full_to_swa_index_mapping=group.full_to_swa_index_mapping,
+            full_to_swa_index_mapping=mapping,
             out_verify_offsets_scratch=self.offsets,
             out_write_offsets=self.write_plan.write_offsets,
             out_write_seed_slot_indices=self.write_plan.write_seed_slot_indices,
@@ -94,9 +95,8 @@ class PoolForward:
             swa_window_size=group.window_size,
             verify_capacity=self.config.verify_capacity,
         )
-        bs = given.req_pool_indices.shape[0]
-        mapping = group.full_to_swa_index_mapping
         if exclusions is not None:
+            bs = given.req_pool_indices.shape[0]
             exclusions.start_anew(self.write_plan.write_seed_slot_indices[:bs])
             mapping = exclusions.mapping()
         launch_plan_entries_kernel(
@@ -167,18 +167,10 @@ class PoolForward:
         tokens: bool,
         asserts: bool,
     ) -> None:
-        endpoint.launch_per_forward(
-            verify_plan=self.verify_plan,
-            write_plan=self.write_plan,
-            input_ids=inputs.input_ids,
-            positions=inputs.positions,
-            out_cache_loc=slots,
-            enable_write_input_assert=asserts,
-            enable_verify_token_assert=tokens,
-            expected_inputs=inputs.expected if asserts else None,
-            violation_log=log,
-            real_kv_hash_mode=self.config.hash_mode,
-        )
+        given = endpoint.inputs(inputs.input_ids, inputs.positions, slots, asserts, inputs.expected)
+        plans = (self.verify_plan, self.write_plan)
+        # The batch was checked as a whole, before anything was launched.
+        endpoint.launch(*plans, given, tokens, log, self.config.hash_mode, checked=True)
 
     def request_of(self, slots: Sequence[int], bs: int, written: torch.Tensor) -> list[int | None]:
         """Which of the last batch's `bs` requests each slot belongs to. Reads the plan, so it waits for the device."""

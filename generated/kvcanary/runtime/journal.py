@@ -124,7 +124,7 @@ def to_json(record: ViolationRecord) -> str:
 def from_json(text: str | bytes) -> ViolationRecord:
     """Reads what `to_json` wrote; raises ValueError that says what is wrong."""
     try:
-        values = json.loads(text)
+        values = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
     except UnicodeDecodeError as error:
         raise ValueError(f"no UTF-8 at byte {error.start + 1}") from None
     except json.JSONDecodeError as error:

@@ -102,7 +102,7 @@ REASONS: dict[str, Reason] = {
         "The allocator gave one slot to two tokens: a slot freed twice, or two requests that share a block to be "
         "written.",
         False,
-        False,
+        True,
     ),
 }
 STAGES = {stage.name: stage for stage in _ALL_STAGES}

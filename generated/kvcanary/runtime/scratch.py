@@ -49,6 +49,17 @@ class LaunchScratch:
         """Everything that was allocated."""
         return self.write_workspace, self.slots, self.index, self.negative
 
+    def check(self, slots: torch.Tensor) -> None:
+        """Refuses more new tokens than there is room for."""
+        checks.kind("out_cache_loc", slots, torch.Tensor)
+        have, want = slots.numel(), self.slots.shape[0]
+        if have > want:
+            what, name = "length of out_cache_loc:", "max_tokens"
+            raise errors.CanaryValueError(
+                "KVC-053",
+                f"kv-canary: {what} {have} exceeds {name}={want}; allocate more with {name}={have}, or split the batch",
+            )
+
     def translate(self, slots: torch.Tensor, mapping: torch.Tensor) -> torch.Tensor:
         """Slots of the group's pool for full ones, as `translate` in the contract's §3.
 
@@ -64,13 +75,8 @@ class LaunchScratch:
         Raises:
             CanaryValueError: KVC-053 when there are more slots than scratch.
         """
-        have, want = slots.shape[0], self.slots.shape[0]
-        if have > want:
-            what, name = "out_cache_loc has a length that", "max_tokens"
-            raise errors.CanaryValueError(
-                "KVC-053",
-                f"kv-canary: {what} {have} exceeds {name}={want}; allocate more with {name}={have}, or split the batch",
-            )
+        self.check(slots)
+        have = slots.shape[0]
         found, index, negative = self.slots[:have], self.index[:have], self.negative[:have]
         torch.lt(slots, 0, out=negative)
         if mapping.shape[0] == 0:

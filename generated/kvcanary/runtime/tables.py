@@ -48,7 +48,7 @@ class TableStage:
         """Copies rows of the engine's table, or all in turn, behind row 0; blocks become slots."""
         have, want = table.shape[1] * self._block_size, self._length
         if have - self._block_size >= want and not name.startswith("batch.history"):
-            what, name = f"{name} covers a number of positions that", "max_length"
+            what, name = f"positions of {name}:", "max_length"
             raise errors.CanaryValueError(
                 "KVC-053",
                 f"kv-canary: {what} {have} exceeds {name}={want}; allocate more with {name}={have}, or split the batch",

@@ -14,6 +14,8 @@ def shown(text: str, most: int = MOST) -> str:
     Line breaks, control characters, marks that turn the direction of text, and lone surrogates become escapes, so that
     a request's name can neither break a line of a log nor an encoder.
     """
+    if len(text) <= most and text.isprintable():
+        return text
     if len(text) > 2 * most:
         text = text[:most] + text[-most:]
     plain = "".join(char if char.isprintable() else _escape(char) for char in text)

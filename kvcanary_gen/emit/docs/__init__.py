@@ -11,6 +11,7 @@ from kvcanary_gen.emit.docs.pages import page
 from kvcanary_gen.emit.docs.rules import rules_page
 from kvcanary_gen.emit.docs.runtime import runtime_page
 from kvcanary_gen.emit.docs.selftest import selftest_pages
+from kvcanary_gen.emit.docs.violations import violations_pages
 from kvcanary_gen.ir import Program
 from kvcanary_gen.load import Document
 from kvcanary_gen.surface import surfaces
@@ -23,6 +24,7 @@ def build_docs(program: Program, document: Document) -> dict[str, str]:
         "README.md": _index(program),
         **op_pages(program, document, views),
         **error_pages(program, document, views),
+        **violations_pages(program),
         "rules/KVG.md": rules_page(),
         "layouts.md": layouts_page(program, document),
         "functions.md": functions_page(program, document),

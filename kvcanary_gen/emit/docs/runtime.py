@@ -6,7 +6,7 @@ import math
 
 from kvcanary_gen.emit.docs.markdown import code, codes, listing, table
 from kvcanary_gen.emit.docs.pages import page
-from kvcanary_gen.emit.runtime_templates import has_runtime
+from kvcanary_gen.emit.runtime_templates import program_has_runtime
 from kvcanary_gen.emit.settings import settings
 from kvcanary_gen.ir import Program
 from kvcanary_gen.resolve.examples import evaluate
@@ -23,7 +23,7 @@ POOL_TOKEN_BYTES, POOL_REQUEST_BYTES = 2 * WORD_BYTES + 1, 3 * WORD_BYTES + 1
 
 def runtime_page(program: Program) -> dict[str, str]:
     """The page by its path; none where the package has no runtime."""
-    if not has_runtime(program.kernels.values(), program.layouts, program.tags, program.operations):
+    if not program_has_runtime(program):
         return {}
     stages = program.axes["stage"].values
     halves = list(program.axes["half"].values)

@@ -13,7 +13,7 @@ from .collect import Columns
 
 _MOST = 6
 # A pattern counts where it covers at least this share of what it is about.
-_MOSTLY = 0.9
+_MOSTLY = 0.8
 _SHARED_SLOT = 3
 
 

@@ -70,7 +70,8 @@ table { width: 100%; border-collapse: collapse; font-size: 13.5px; }
 th, td { padding: 6px 12px; text-align: left; vertical-align: top; border-top: 1px solid var(--rule); }
 tr:first-child > th { border-top: 0; color: var(--quiet); font-weight: 500; white-space: nowrap; }
 td.number { white-space: nowrap; font-variant-numeric: tabular-nums; }
-td.prose { min-width: 260px; }
+td.prose { min-width: 300px; }
+td.labels { min-width: 460px; }
 td.heat { background: color-mix(in srgb, var(--heat) var(--share), transparent); }
 td.share { min-width: 100px; font-variant-numeric: tabular-nums; }
 td.share i { display: block; height: 4px; min-width: 2px; margin-top: 3px; border-radius: 2px;

@@ -30,7 +30,7 @@ class Bins:
 
     @classmethod
     def over(cls, first: int, last: int, most: int) -> Bins:
-        """At most `most` ranges that cover first to last, their width 1, 2 or 5 times a power of ten."""
+        """At most `most` ranges (2 or more) that cover first to last, their width 1, 2 or 5 times a power of ten."""
         width = 1
         while True:
             for factor in (1, 2, 5):
@@ -78,12 +78,12 @@ def colour_classes(names: Iterable[tuple[str, int]]) -> dict[str, str]:
 def rect(x: float, y: float, width: float, height: float, style: str, title: str, extra: str = "") -> str:
     """A rectangle with a tooltip; `title` is escaped here."""
     box = f'x="{x:.2f}" y="{y:.2f}" width="{max(width, 0.5):.2f}" height="{max(height, 0.5):.2f}"'
-    return f'<rect class="{style}" {box}{extra}><title>{html.escape(title)}</title></rect>'
+    return f'<rect class="{style}" {box}{extra}><title>{esc(title)}</title></rect>'
 
 
 def label(x: float, y: float, text: str, anchor: str = "start", style: str = "tick") -> str:
     """A text; it is escaped here."""
-    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{html.escape(text)}</text>'
+    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{esc(text)}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, style: str = "grid") -> str:
@@ -111,6 +111,6 @@ def chart(width: int, height: float, name: str, parts: Iterable[str]) -> str:
     """An inline SVG that scales with the page and scrolls sideways where that is narrow."""
     body = "\n".join(parts)
     return (
-        f'<div class="chart" tabindex="0" role="group" aria-label="{html.escape(name)}">'
-        f'<svg viewBox="0 0 {width} {height:.0f}" role="img" aria-label="{html.escape(name)}">\n{body}\n</svg></div>'
+        f'<div class="chart" tabindex="0" role="group" aria-label="{esc(name)}">'
+        f'<svg viewBox="0 0 {width} {height:.0f}" role="img" aria-label="{esc(name)}">\n{body}\n</svg></div>'
     )

@@ -62,7 +62,8 @@ def by_request(columns: Columns, classes: dict[str, str]) -> str:
         entry.slots.add(slot)
         entry.stages[columns.place_names[place].axis("stage")] += 1
         entry.reasons.update(columns.reason_names[reasons])
-    rows = [_request_row(columns, request, count, found[request], classes) for request, count in top.items()]
+    most = counts[0][1]
+    rows = [_request_row(columns, request, count, most, found[request], classes) for request, count in top.items()]
     text = table(["request", "violations", "steps", "slots", "stages", "reasons"], rows)
     left = len(counts) - len(top)
     if left:
@@ -71,21 +72,23 @@ def by_request(columns: Columns, classes: dict[str, str]) -> str:
     return text
 
 
-def _request_row(columns: Columns, request: int, count: int, entry: _Request, classes: dict[str, str]) -> str:
+def _request_row(
+    columns: Columns, request: int, count: int, most: int, entry: _Request, classes: dict[str, str]
+) -> str:
     who = request_name(columns.request_names[request])
     steps = f"{entry.first:,}" if entry.first == entry.last else f"{entry.first:,} – {entry.last:,}"
     names = [name for name, _ in entry.reasons.most_common(6)]
     more = f' <span class="quiet">+{len(entry.reasons) - 6}</span>' if len(entry.reasons) > 6 else ""
     return (
-        f"<tr><td>{who}</td>{_share(count, len(columns))}<td class=number>{steps}</td>"
+        f"<tr><td>{who}</td>{_bar(count, most)}<td class=number>{steps}</td>"
         f"<td class=number>{len(entry.slots):,}</td><td>{esc(', '.join(sorted(entry.stages)))}</td>"
-        f"<td>{badges(names, classes)}{more}</td></tr>"
+        f'<td class="labels">{badges(names, classes)}{more}</td></tr>'
     )
 
 
-def _share(count: int, total: int) -> str:
-    """A cell with a number and a bar of its share."""
-    return f'<td class="share"><b>{count:,}</b><i style="width:{100 * count / total:.1f}%"></i></td>'
+def _bar(count: int, most: int) -> str:
+    """A cell with a number, and a bar that is full for the largest number of the column."""
+    return f'<td class="share"><b>{count:,}</b><i style="width:{100 * count / most:.1f}%"></i></td>'
 
 
 # --- by endpoint ------------------------------------------------------------------------------------------------------
@@ -135,7 +138,7 @@ def by_reason(columns: Columns, classes: dict[str, str]) -> str:
         meaning = reason(name)
         cause = f'<p class="quiet">{esc(meaning.cause, 1000)}</p>' if meaning.cause else ""
         rows.append(
-            f"<tr><td>{badges([name], classes)}</td>{_share(count, len(columns))}"
+            f"<tr><td>{badges([name], classes)}</td>{_bar(count, counts[0][1])}"
             f'<td class=number>{firsts[name]:,}</td><td class="prose">{esc(meaning.doc, 1000)}{cause}</td></tr>'
         )
     text = table(["reason", "violations", "first step", "meaning, and usual causes"], rows)
