@@ -65,7 +65,7 @@ def test_every_fault_says_who_must_see_it(fault: str, seen_by: set[str], reason:
     assert result.passed
     injection = result.faults[0].injections[-1]
     assert {expected.stage for expected in injection.planted.expected} == seen_by
-    assert {expected.reason for expected in injection.planted.expected} == {reason}
+    assert {expected.reason for expected in injection.planted.expected} == {reason.name}
     assert set(injection.found) == set(injection.planted.expected) and reason.name in injection.reasons
 
 
@@ -73,7 +73,7 @@ def test_a_reused_slot_is_seen_at_once_by_its_bytes_and_then_by_its_fingerprint(
     result = Selftest(steps=8, seed=2, per_fault=1).run(["slot_freed_and_reused"])
     assert result.passed
     injection = [each for each in result.faults[0].injections if each.state == "detected"][-1]
-    steps = Counter((expected.reason.name, step - injection.step) for expected, step in injection.found.items())
+    steps = Counter((expected.reason, step - injection.step) for expected, step in injection.found.items())
     assert set(steps) == {("VERIFY_REAL_KV_HASH_MISMATCH", 0), ("VERIFY_POSITION_MISMATCH", 1)}
 
 

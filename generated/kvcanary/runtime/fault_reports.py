@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..layout import FailReason
 from .engine import Engine
 from .records import ViolationRecord
 from .requests import Batch
@@ -21,15 +20,15 @@ class Expected(NamedTuple):
     half: str
     group: str
     slot: int
-    reason: FailReason
+    reason: str
 
     def explains(self, record: ViolationRecord) -> bool:
         """Whether a record is the one."""
         here = (record.stage, record.half, record.group, record.slot) == self[:4]
-        return here and self.reason.name in record.reasons
+        return here and self.reason in record.reasons
 
     def __str__(self) -> str:
-        return f"{self.stage}_{self.half}_{self.group}:{self.slot}:{self.reason.name}"
+        return f"{self.stage}_{self.half}_{self.group}:{self.slot}:{self.reason}"
 
 
 @dataclass
