@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from .. import errors
 from ..core import checks
 from ..structs import VerifyPlan
+from .batch import CanaryBatch
 from .collector import Collector, Found
 from .config import CanaryConfig
 from .exclusions import SlotExclusions
@@ -53,6 +55,8 @@ class ManagerCore:
         self._lock = threading.RLock()
         self._begun: list[Begun | None] = [None] * len(self.config.forwards)
         self._last: list[Begun | None] = [None] * len(self.config.forwards)
+        # Forwards in CUDA graphs, for as long as the engine keeps the batches that it captured.
+        self._captured: weakref.WeakKeyDictionary[CanaryBatch, Begun | None] = weakref.WeakKeyDictionary()
         self._first = first_pool(self.groups)
         self._guard = Guard(self.close)
         if self.active:
