@@ -122,7 +122,10 @@ class ManagerCore:
             yield True
 
     def _on_stream(self) -> contextlib.AbstractContextManager[object]:
-        return torch.cuda.stream(self.stream) if self.stream is not None else contextlib.nullcontext()
+        if self.stream is not None:
+            return torch.cuda.stream(self.stream)
+        # Events and streams are those of the current device, which need not be the pools'.
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
     def _capturing(self) -> bool:
         return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
