@@ -58,8 +58,9 @@ check: $(STAMP) ## fail if generated/ differs from spec/
 	$(PY) -m kvcanary_gen check
 
 .PHONY: demo
-demo: generate ## generate, then run the demo
+demo: generate ## generate, run the demo, then the canary's own test
 	$(PY) examples/demo.py $(DEMO_ARGS)
+	$(PY) -m kvcanary selftest --steps 50
 
 # ---- tests -----------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from .errors import CanaryError
 
 # Modules of runtime.commands. Each has SUMMARY, add_arguments(parser), and run(arguments), which returns the exit code.
-COMMANDS: tuple[str, ...] = ("report",)
+COMMANDS: tuple[str, ...] = ("report", "selftest")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

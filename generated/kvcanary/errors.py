@@ -89,4 +89,8 @@ FIXES = {
     "KVC-083": "Name a file in a folder that exists and may be written to.",
     "KVC-084": "Print error.describe(); keep a journal and read its page from `python -m kvcanary report`.",
     "KVC-085": "Raise only where there are records.",
+    "KVC-090": "Set the field that the message names, or leave it at its default.",
+    "KVC-091": "Shorten the prompt or max_new, or make the engine with a larger max_context or vocabulary.",
+    "KVC-092": "Call copy(batch) after schedule(), and let the canary copy its fingerprints at the same place.",
+    "KVC-093": "Use one of the kinds that the message lists, and a probability between 0 and 1.",
 }

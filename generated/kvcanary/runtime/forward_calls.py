@@ -41,6 +41,8 @@ class ForwardCalls(ManagerCore):
             self._forwards[place].check(batch)
             self._excuse_of(batch)
             self._begun[place] = self._last[place] = self._forwards[place].before(batch)
+            if self._capturing():
+                self._captured[batch] = self._last[place]
             self._asked(place, "before")
 
     def after_forward(self, batch: CanaryBatch | None = None) -> None:
@@ -65,12 +67,22 @@ class ForwardCalls(ManagerCore):
             self._forwards[place].after(begun)
             self._asked(place, "after")
 
-    def replayed(self, forward: str = "", request_ids: Sequence[str] | None = None) -> None:
-        """A CUDA graph with this forward's launches was replayed, so its stages should have run."""
+    def replayed(
+        self, forward: str = "", request_ids: Sequence[str] | None = None, *, captured: CanaryBatch | None = None
+    ) -> None:
+        """A CUDA graph with this forward's launches was replayed, so its stages should have run.
+
+        Args:
+            forward: which of the configured forwards; that of `captured`, or the first one, if empty.
+            request_ids: the engine's names of the requests, for reports.
+            captured: the batch that the graph was captured with. Engines with several graphs of one forward, such as
+                one for each batch size, keep it and give it, or reports may name the wrong request.
+        """
         with self._entered("replayed") as active:
             if active:
-                place = self._place(forward)
-                last = self._last[place]
+                place = self._place(forward or (captured.forward if captured is not None else ""))
+                last = self._captured.get(captured) if captured is not None else None
+                last = last or self._last[place]
                 if last is not None:
                     self._last[place] = last._replace(request_ids=request_ids)
                 for when in ("before", "after"):
@@ -117,7 +129,7 @@ class ForwardCalls(ManagerCore):
 
         return wrapped
 
-    def step_end(self) -> list[ViolationRecord]:
+    def step_end(self, step: int | None = None) -> list[ViolationRecord]:
         """Ends a step."""
         raise NotImplementedError
 

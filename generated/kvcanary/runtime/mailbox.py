@@ -42,7 +42,7 @@ class Mailbox:
 
     def __init__(self, channels: int, ring_capacity: int, device: torch.device) -> None:
         self._channels, self._capacity, self._device = channels, ring_capacity, device
-        words = channels * (2 + 2 * _TAGS + ring_capacity * _ROW)
+        words = channels * (3 + 2 * _TAGS + ring_capacity * _ROW)
         self._block = torch.zeros([words], dtype=torch.int64, device=device)
         self._views = self._split(self._block)
         self._cuda = device.type == "cuda"
@@ -65,7 +65,7 @@ class Mailbox:
 
     def _split(self, block: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Row numbers, plan counts, both counters and rings of all channels."""
-        sizes = [1, 1, _TAGS, _TAGS, self._capacity * _ROW]
+        sizes = [1, 2, _TAGS, _TAGS, self._capacity * _ROW]
         return block.split([self._channels * size for size in sizes])
 
     def state(self, channel: int, chain: torch.Tensor, scratch: LaunchScratch) -> CanaryDeviceState:
@@ -77,8 +77,8 @@ class Mailbox:
         return CanaryDeviceState(log, slot_runs, kernels.view(self._channels, _TAGS)[channel], chain, scratch)
 
     def plan_counts(self, channel: int) -> torch.Tensor:
-        """int32 [2]: plans made, and plans that fitted."""
-        return self._views[1].view(torch.int32)[2 * channel : 2 * channel + 2]
+        """int64 [2]: plans made, and plans that fitted."""
+        return self._views[1].view(self._channels, 2)[channel]
 
     # --- sending and receiving ----------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class Mailbox:
         self._sent = False
         numbers, plans, slots, kernels, rings = self._split(self._host)
         counts = numbers.view(torch.int32)[::2].tolist()
-        made = plans.view(torch.int32).view(-1, 2).tolist()
+        made = plans.view(self._channels, 2).tolist()
         slot_runs = slots.view(self._channels, _TAGS).tolist()
         kernel_runs = kernels.view(self._channels, _TAGS).tolist()
         rows = rings.view(self._channels, self._capacity, _ROW)

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from .. import errors
 from ..core import checks
 from ..structs import VerifyPlan
+from .batch import CanaryBatch
 from .collector import Collector, Found
 from .config import CanaryConfig
 from .exclusions import SlotExclusions
@@ -36,6 +39,7 @@ class ManagerCore:
         *,
         stream: torch.cuda.Stream | None = None,
         metrics: CanaryMetrics | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.config = CanaryConfig.from_environment() if config is None else config
         checks.kind("config", self.config, CanaryConfig)
@@ -43,6 +47,7 @@ class ManagerCore:
         _check_groups(self.groups)
         self.stream = stream
         self.metrics = metrics
+        self._clock = clock
         self.device = self.groups[0].device
         self.step = 0
         # The last step for which a line of statistics was written.
@@ -50,6 +55,8 @@ class ManagerCore:
         self._lock = threading.RLock()
         self._begun: list[Begun | None] = [None] * len(self.config.forwards)
         self._last: list[Begun | None] = [None] * len(self.config.forwards)
+        # Forwards in CUDA graphs, for as long as the engine keeps the batches that it captured.
+        self._captured: weakref.WeakKeyDictionary[CanaryBatch, Begun | None] = weakref.WeakKeyDictionary()
         self._first = first_pool(self.groups)
         self._guard = Guard(self.close)
         if self.active:
@@ -66,7 +73,7 @@ class ManagerCore:
         most = max(config.max_tokens, config.max_requests)
         self._exclusions = [SlotExclusions(group, most) if config.exclusions else None for group in groups]
         # A channel for each pool in each forward, and behind them one for each pool in sweeps.
-        self._collector = Collector(groups, config, self.device)
+        self._collector = Collector(groups, config, self.device, self._clock)
         self._forwards = [
             ForwardState(groups, config, self._collector.mailbox, place * pools, self._chain, self._exclusions)
             for place in range(len(config.forwards))
@@ -115,7 +122,10 @@ class ManagerCore:
             yield True
 
     def _on_stream(self) -> contextlib.AbstractContextManager[object]:
-        return torch.cuda.stream(self.stream) if self.stream is not None else contextlib.nullcontext()
+        if self.stream is not None:
+            return torch.cuda.stream(self.stream)
+        # Events and streams are those of the current device, which need not be the pools'.
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
     def _capturing(self) -> bool:
         return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()

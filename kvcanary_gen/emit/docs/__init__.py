@@ -10,6 +10,7 @@ from kvcanary_gen.emit.docs.ops import op_pages
 from kvcanary_gen.emit.docs.pages import page
 from kvcanary_gen.emit.docs.rules import rules_page
 from kvcanary_gen.emit.docs.runtime import runtime_page
+from kvcanary_gen.emit.docs.selftest import selftest_pages
 from kvcanary_gen.emit.docs.violations import violations_pages
 from kvcanary_gen.ir import Program
 from kvcanary_gen.load import Document
@@ -29,6 +30,7 @@ def build_docs(program: Program, document: Document) -> dict[str, str]:
         "functions.md": functions_page(program, document),
         "language.md": language_page(),
         **runtime_page(program),
+        **selftest_pages(program),
     }
     return {f"docs/{path}": text for path, text in pages.items()}
 

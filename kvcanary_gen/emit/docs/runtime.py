@@ -45,7 +45,7 @@ def runtime_page(program: Program) -> dict[str, str]:
         mapped_bytes=MAPPED_BYTES,
         row_bytes=row_bytes,
         tags=tags,
-        channel_bytes=2 * WORD_BYTES * (2 + 2 * tags),
+        channel_bytes=2 * WORD_BYTES * (3 + 2 * tags),
         per_token=INPUT_BYTES + TRANSLATION_BYTES + _scratch_bytes(program, 1, 0),
         per_request=INPUT_BYTES + ROW_BYTES + _scratch_bytes(program, 0, 1),
         pool_token=POOL_TOKEN_BYTES,
