@@ -13,7 +13,7 @@ from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.imports import import_line
 from kvcanary_gen.emit.literals import call_text, strings_text
 from kvcanary_gen.emit.report_values import report_values
-from kvcanary_gen.emit.runtime_names import planned
+from kvcanary_gen.emit.runtime_names import extras, planned
 from kvcanary_gen.emit.runtime_templates import FOLDER, SUFFIX, program_has_runtime, templates
 from kvcanary_gen.emit.settings import settings
 from kvcanary_gen.emit.violations import reported_layout
@@ -90,6 +90,7 @@ def _values(program: Program) -> dict[str, Any]:
         "message": message,
         "write_workspaces": _workspaces(program, "canary_write"),
         "plan_calls": _plan_calls(program),
+        "extras": extras(program),
         "plan_imports": _plan_imports(program),
         "settings": settings(tuple(program.enums["RealKvHashMode"].members)),
         "raises": raises,

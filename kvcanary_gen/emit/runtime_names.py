@@ -1,7 +1,8 @@
 """Names of the spec that the runtime speaks, and which of them a spec lacks.
 
-The runtime's stages, halves, pool kinds, tags and records follow from whatever the spec says of them. What it says to
-the operations is text of its own, though, so a spec in which these have other arguments goes without a runtime.
+The runtime's stages, halves, pool kinds, tags and records follow from whatever the spec says of them, and arguments
+that the spec adds to planning and writing come from the engine's batches. What the runtime itself says to the
+operations is text of its own, though: a spec in which these arguments have other names goes without a runtime.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvcanary_gen.ir import CallIR, OperationIR, StructIR
+from kvcanary_gen.ir import CallIR, OperationIR, Program, StructIR
 
 # Axes of a launch tag.
 AXES = ("stage", "half", "group")
@@ -69,6 +70,9 @@ ARGUMENTS: dict[str, frozenset[str]] = {
         }
     ),
 }
+# What a spec may leave out, and operations to which it may add arguments: batches then have `more` of these.
+OPTIONAL = frozenset({"req_to_verify_expected_tokens_valid_lens"})
+EXTENSIBLE = frozenset({"canary_plan", "canary_write"})
 # Kernels of canary_plan: between them, seeds and the mapping change.
 PLAN_CALLS = ["plan_offsets", "plan_entries"]
 
@@ -85,7 +89,7 @@ def lacking(tags: Mapping[str, Any], structs: Mapping[str, StructIR], operations
             return f"{struct} has other fields: {_difference(fields, have)}"
     for operation, names in ARGUMENTS.items():
         given = {argument.name for argument in operations[operation].arguments} if operation in operations else set()
-        if given != names:
+        if not names - OPTIONAL <= given or (operation not in EXTENSIBLE and given != names):
             return f"{operation} takes other arguments: {_difference(names, given)}"
     if [call.kernel.name for call in operations["canary_plan"].calls] != PLAN_CALLS:
         return f"canary_plan does not call {' and '.join(PLAN_CALLS)}"
@@ -108,5 +112,16 @@ def planned(operation: OperationIR, call: CallIR) -> dict[str, str]:
         if field:
             found[argument.name] = f"self.{plans[struct]}.{field}"
         else:
-            found[argument.name] = "self.offsets" if path in workspaces else PLANNING[path]
+            found[argument.name] = "self.offsets" if path in workspaces else PLANNING.get(path, f'given.more["{path}"]')
     return found
+
+
+def extras(program: Program) -> dict[str, list[str]]:
+    """What a spec has beyond what the runtime knows: arguments of operations, and fields of the entries to verify."""
+    found = {
+        operation: [a.name for a in program.operations[operation].arguments if a.name not in ARGUMENTS[operation]]
+        for operation in EXTENSIBLE
+    }
+    plan = program.structs["VerifyPlan"]
+    fields = [f.name for f in plan.fields if f.name not in FIELDS["VerifyPlan"] and f.dtype == "int64"]
+    return {"plan": found["canary_plan"], "write": found["canary_write"], "fields": fields}

@@ -66,6 +66,20 @@ def test_a_violation_is_told_with_all_that_is_known(scene: Scene, caplog: pytest
     assert kvcanary.parse_violation(line) == found
 
 
+def test_the_clock_and_the_steps_are_the_engines() -> None:
+    world = World()
+    manager = CanaryManager([world.group()], config(), clock=lambda: 1234.5)
+    for step in (10, 20, 40):
+        if step == 40:
+            world.kv["K"][2, 0] ^= 1
+        with manager.forward(batch_of(world, world.add({1: 3}))):
+            pass
+        found = manager.step_end(step)
+    assert [(record.step, record.time) for record in found] == [(40, 1234.5)]
+    assert manager.step == 40
+    manager.close()
+
+
 def test_requests_of_written_tokens_are_named(scene: Scene) -> None:
     step = scene.world.add({1: 2, 2: 3})
     expected = ExpectedInputs(tokens=step.ids.clone(), positions=step.positions.clone())

@@ -12,6 +12,7 @@ import torch
 from kvcanary_gen.lint import warnings
 from kvcanary_gen.load import load_document
 from kvcanary_gen.resolve import resolve_document
+from tests.maintainer import test_owner
 from tests.maintainer.quality import looks_written_by_hand, stands_alone
 from tests.maintainer.workshop import Built, Workshop
 
@@ -40,7 +41,7 @@ class Engine:
         self.manager.mark_warm()
         self.known = 0
 
-    def step(self, count: int) -> list[Any]:
+    def step(self, count: int, **more: Any) -> list[Any]:
         new = torch.arange(self.known, self.known + count)
         batch = self.built.CanaryBatch(
             input_ids=new + 100,
@@ -49,6 +50,7 @@ class Engine:
             tables=torch.arange(1, 31, dtype=torch.int32)[None],
             prefix_lens=torch.tensor([self.known]),
             extend_lens=torch.tensor([count]),
+            **more,
         )
         self.known += count
         with self.manager.forward(batch):
@@ -229,3 +231,31 @@ def test_a_name_that_the_runtime_misses(workshop: Workshop) -> None:
     (found,) = warnings(resolve_document(document), document).found
     assert (found.rule, found.mark.file) == ("KVG-074", "spec/tags.yaml")
     assert found.message == "no runtime: canary_plan takes other arguments: no 'prefix_lens', 'cached_lens' as well"
+
+
+def test_an_owner_from_the_batch_to_the_report(workshop: Workshop) -> None:
+    """Arguments that the spec adds to planning and writing come from the batch, the fields of a sweep from the walk."""
+    for edit in (test_owner.layouts, test_owner.plan, test_owner.verify, test_owner.write):
+        edit(workshop)
+    built = workshop.build()
+    check_text(built)
+    engine = Engine(built)
+    owners = torch.full([4], 3)
+
+    def step(count: int, owner: int) -> list[Any]:
+        return engine.step(count, more={"request_owners": torch.tensor([owner]), "write_owners": owners})
+
+    assert step(3, 3) == step(1, 3) == []
+    found = step(1, 5)
+    assert {record.reasons for record in found} == {("VERIFY_OWNER_MISMATCH",)}
+    assert {record.expected_owner for record in found} == {5} and len(found) == 4 * 4
+    with pytest.raises(built.CanaryValueError, match=r"batch\.more must give write_owners, got request_owners"):
+        engine.step(1, more={"request_owners": owners})
+    engine.known -= 1
+    slots = list(range(1, 6))
+    walk = {"slots": slots, "positions": [s - 1 for s in slots], "predecessors": [-1, *slots[:-1]]}
+    engine.manager.sweep({"FULL": built.CacheWalk(**walk, more={"verify_expected_owners": [3] * 5})})
+    assert engine.manager.flush() == []
+    engine.manager.sweep({"FULL": built.CacheWalk(**walk)})
+    assert {record.kind for record in engine.manager.flush()} == {"SWEEP_K_FULL", "SWEEP_V_FULL"}
+    engine.manager.close()

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -34,8 +33,14 @@ class Found(NamedTuple):
 class Collector:
     """Sends for the device's findings, and makes sense of them when they arrive."""
 
-    def __init__(self, groups: Sequence[CanaryBufferGroup], config: CanaryConfig, device: torch.device) -> None:
-        self._groups, self._config = groups, config
+    def __init__(
+        self,
+        groups: Sequence[CanaryBufferGroup],
+        config: CanaryConfig,
+        device: torch.device,
+        clock: Callable[[], float],
+    ) -> None:
+        self._groups, self._config, self._clock = groups, config, clock
         self.names = (*config.forwards, SWEEP)
         self.mailbox = Mailbox(len(self.names) * len(groups), config.ring_capacity, device)
         self.reporter = Reporter(config)
@@ -68,7 +73,7 @@ class Collector:
         readings = self.mailbox.receive(wait=wait)
         if readings is None:
             return Found([], 0, None)
-        now, records, lost, stood_still = time.time(), [], 0, None
+        now, records, lost, stood_still = self._clock(), [], 0, None
         for channel, reading in enumerate(readings):
             name, pool = divmod(channel, len(self._groups))
             error = self.watches[channel].received(self._step, reading.kernel_runs)

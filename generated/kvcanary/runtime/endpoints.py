@@ -89,10 +89,11 @@ class CanaryEndpoint:
             raise errors.CanaryNotImplementedError(
                 "KVC-050", f"kv-canary: launch_per_forward not supported on sweep endpoint {tag}"
             )
+        inputs = self.inputs(input_ids, positions, out_cache_loc, enable_write_input_assert, expected_inputs)
         self.launch(
             verify_plan,
             write_plan,
-            self.inputs(input_ids, positions, out_cache_loc, enable_write_input_assert, expected_inputs),
+            inputs,
             enable_verify_token_assert,
             violation_log,
             real_kv_hash_mode,

@@ -129,7 +129,7 @@ class ForwardCalls(ManagerCore):
 
         return wrapped
 
-    def step_end(self) -> list[ViolationRecord]:
+    def step_end(self, step: int | None = None) -> list[ViolationRecord]:
         """Ends a step."""
         raise NotImplementedError
 

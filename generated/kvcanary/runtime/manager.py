@@ -42,6 +42,7 @@ class CanaryManager(ForwardCalls, SlotCalls):
         config: Settings; from the environment if None.
         stream: The stream that the engine works on, where it is not the current one.
         metrics: Counters for Prometheus that the manager keeps up to date.
+        clock: Seconds since 1970, for the times of records.
 
     Raises:
         CanaryValueError: KVC-060 for pools that do not go together.
@@ -50,10 +51,13 @@ class CanaryManager(ForwardCalls, SlotCalls):
     # What `step_end` asks for the cache's entries every `sweep_interval` steps.
     walker: CacheWalker | None = None
 
-    def step_end(self) -> list[ViolationRecord]:
+    def step_end(self, step: int | None = None) -> list[ViolationRecord]:
         """Ends a step; hands out what has arrived since the last one.
 
         On a GPU that is what was found up to the step before, if it has arrived: nothing waits. On a CPU it is all.
+
+        Args:
+            step: The engine's number of the step that ends, larger than those before; counted here if None.
 
         Raises:
             CanaryViolationError: KVC-084 in mode raise.
@@ -62,12 +66,12 @@ class CanaryManager(ForwardCalls, SlotCalls):
         with self._entered("step_end") as active:
             if not active or self._capturing():
                 return []
-            self.step += 1
+            before, self.step = self.step, self.step + 1 if step is None else step
             for exclusions in self._exclusions:
                 if exclusions is not None:
                     exclusions.step_end()
             interval = self.config.sweep_interval
-            if self.walker is not None and interval and self.step % interval == 0:
+            if self.walker is not None and interval and self.step // interval > before // interval:
                 self._sweep_all(self.walker)
             found = [self._receive(wait=False)]
             self._collector.send(self.step, self._last)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -38,6 +39,7 @@ class ManagerCore:
         *,
         stream: torch.cuda.Stream | None = None,
         metrics: CanaryMetrics | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.config = CanaryConfig.from_environment() if config is None else config
         checks.kind("config", self.config, CanaryConfig)
@@ -45,6 +47,7 @@ class ManagerCore:
         _check_groups(self.groups)
         self.stream = stream
         self.metrics = metrics
+        self._clock = clock
         self.device = self.groups[0].device
         self.step = 0
         # The last step for which a line of statistics was written.
@@ -70,7 +73,7 @@ class ManagerCore:
         most = max(config.max_tokens, config.max_requests)
         self._exclusions = [SlotExclusions(group, most) if config.exclusions else None for group in groups]
         # A channel for each pool in each forward, and behind them one for each pool in sweeps.
-        self._collector = Collector(groups, config, self.device)
+        self._collector = Collector(groups, config, self.device, self._clock)
         self._forwards = [
             ForwardState(groups, config, self._collector.mailbox, place * pools, self._chain, self._exclusions)
             for place in range(len(config.forwards))
