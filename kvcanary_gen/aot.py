@@ -53,6 +53,7 @@ class Specialisation:
     num_warps: int
     num_stages: int
     aligned: tuple[str, ...] = ()
+    registers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -141,12 +142,14 @@ def compile_kernel(spec: Specialisation, target: GPUTarget, *, debug: bool = Fal
     import triton
 
     _refuse_interpreter(spec)
-    options = {
+    options: dict[str, object] = {
         "num_warps": spec.num_warps,
         "num_stages": spec.num_stages,
         "debug": debug,
         "enable_fp_fusion": False,  # integer kernels: changes nothing, but unset it makes Triton 3.9 print a warning
     }
+    if spec.registers is not None and target.backend == "cuda":
+        options["maxnreg"] = spec.registers
     return triton.compile(_source(spec), target=target, options=options)
 
 

@@ -33,6 +33,7 @@ from kvcanary_gen.emit.triton_function import function_sizes
 from kvcanary_gen.emit.triton_kernel import TritonKernel, emit_kernels, searches
 from kvcanary_gen.ir import FoldIR, KernelIR, Program
 from kvcanary_gen.oracle.evaluate import evaluate
+from kvcanary_gen.schema.code import Folding, Schedule
 
 Loader = Callable[[str], ModuleType]
 
@@ -118,12 +119,12 @@ def _source_forms(emitted: TritonKernel, statics: dict[str, int]) -> Iterator[di
         yield {**chosen, **dict.fromkeys(missing)}
 
 
-def _blocks(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, object]) -> tuple[int, int]:
-    """Block and warps: a fold of large tiles may be a long one."""
+def _schedule(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, object]) -> Schedule | Folding:
+    """How the form is launched: a fold of large tiles may be a long one."""
     schedule = kernel.schedule
     if schedule.folding is not None and any(statics.get(tile_name(fold.name)) == TILE for fold in folds):
-        return schedule.folding.block, schedule.folding.num_warps
-    return schedule.block, schedule.num_warps
+        return schedule.folding
+    return schedule
 
 
 def _specialisation(
@@ -136,7 +137,8 @@ def _specialisation(
     # Of some tensors a kernel only asks whether they are there.
     missing = [name for name in emitted.flags if name not in given and name in emitted.pointers]
     constants: dict[str, object] = {flag_name(name): name in given for name in emitted.flags}
-    constants["BLOCK"], warps = _blocks(kernel, emitted.folds, statics)
+    schedule = _schedule(kernel, emitted.folds, statics)
+    constants["BLOCK"] = schedule.block
     if searches(kernel.domain):
         constants["SCAN"] = SCAN_BLOCK
     constants |= {pointer_name(name): None for name in missing}
@@ -148,7 +150,8 @@ def _specialisation(
         for name in source_arguments(fold.sources, fold.at_most, fold.numbers, fold.table):
             signature[name] = "i64" if not is_pointer(name) else "*i64" if name.endswith("table_ptr") else "*u8"
     signature |= dict.fromkeys(constants, "constexpr")
-    return Specialisation(kernel.name, function, signature, constants, warps, kernel.schedule.num_stages)
+    warps, stages, registers = schedule.num_warps, kernel.schedule.num_stages, schedule.registers
+    return Specialisation(kernel.name, function, signature, constants, warps, stages, registers=registers)
 
 
 def package_loader(folder: Path) -> Loader:

@@ -100,10 +100,10 @@ class LaunchEmitter:
         schedule, pad = phase.kernel.schedule, " " * indent
         assert schedule.folding is not None
         long = " or ".join(f"{fold.name}_form.long" for fold in phase.folds)
-        chosen = f"({schedule.folding.block}, {schedule.folding.num_warps})"
+        both = [f"({s.block}, {s.num_warps}, {s.registers})" for s in (schedule.folding, schedule)]
         return [
             f"{pad}# Long folds leave room for fewer lanes, and need fewer to keep memory busy.",
-            f"{pad}block, num_warps = {chosen} if {long} else ({schedule.block}, {schedule.num_warps})",
+            f"{pad}block, num_warps, registers = {both[0]} if {long} else {both[1]}",
         ]
 
     def _block_text(self, phase: TritonKernel) -> str:
@@ -133,7 +133,12 @@ class LaunchEmitter:
         if searches(phase.kernel.domain):
             lines.append(f"{inner}SCAN={SCAN_BLOCK},")
         warps = "num_warps" if self._chooses(phase) else str(phase.kernel.schedule.num_warps)
-        return [*lines, f"{inner}num_warps={warps},", f"{pad})"]
+        lines.append(f"{inner}num_warps={warps},")
+        if self._chooses(phase):
+            lines.append(f"{inner}**dispatch.at_most(registers),")
+        elif phase.kernel.schedule.registers is not None:
+            lines.append(f"{inner}**dispatch.at_most({phase.kernel.schedule.registers}),")
+        return [*lines, f"{pad})"]
 
 
 def _arrival(fold: FoldIR) -> list[tuple[str, Code]]:

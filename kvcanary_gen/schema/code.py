@@ -59,11 +59,18 @@ class Offsets(SpecModel):
     )
 
 
+_REGISTERS = (
+    "Registers that a thread may have on NVIDIA GPUs. Left alone, the assembler gives up some for more threads, and "
+    "rather spills."
+)
+
+
 class Folding(SpecModel):
     """How a kernel is launched whose folds read more than a tile of each source."""
 
     block: PowerOfTwo = Field(ge=16, le=16384)
     num_warps: PowerOfTwo = Field(ge=1, le=16, json_schema_extra={"enum": [1, 2, 4, 8, 16]})
+    registers: StrictInt | None = Field(default=None, ge=16, le=255, description=_REGISTERS)
 
 
 class Schedule(SpecModel):
@@ -72,6 +79,7 @@ class Schedule(SpecModel):
     block: PowerOfTwo = Field(default=512, ge=16, le=16384)
     num_warps: PowerOfTwo = Field(default=4, ge=1, le=16, json_schema_extra={"enum": [1, 2, 4, 8, 16]})
     num_stages: StrictInt = Field(default=1, ge=1, le=8)
+    registers: StrictInt | None = Field(default=None, ge=16, le=255, description=_REGISTERS)
     folding: Folding | None = Field(default=None, description="The same where bytes are folded, tile after tile.")
 
 

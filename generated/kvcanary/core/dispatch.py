@@ -39,6 +39,11 @@ def use_triton(tensor: torch.Tensor, backend: str | None) -> bool:
     return have == "triton"
 
 
+def at_most(registers: int | None) -> dict[str, int]:
+    """Launch option that limits a thread's registers, which NVIDIA's assembler alone takes."""
+    return {} if registers is None or torch.version.cuda is None else {"maxnreg": registers}
+
+
 def refuse_capture(op: str, tensor: torch.Tensor) -> None:
     """References read device data on the host, which a graph under capture cannot replay."""
     if tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing():

@@ -628,6 +628,7 @@ def launch(
             BLOCK=64,
             SCAN=1024,
             num_warps=2,
+            **dispatch.at_most(255),
         )
         programs = triton.cdiv(num_new_tokens, 64)
         if programs > 0:
@@ -652,6 +653,7 @@ def launch(
                 BLOCK=64,
                 SCAN=1024,
                 num_warps=2,
+                **dispatch.at_most(255),
             )
 
 
