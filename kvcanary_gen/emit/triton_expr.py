@@ -293,6 +293,14 @@ class Block(Writer):
             code = method(code, "to", "tl.uint64", bitcast="True")
         return code, bool(inside)
 
+    def scalar_load(self, node: Load, condition: Code) -> Code:
+        """A load of one element that happens only where a scalar condition holds."""
+        offset, inside = self.address(self.tensors[node.tensor], node.indices, TRUE)
+        pointer = pointer_name(node.tensor)
+        place = Atom(pointer) if offset is None else operator("+", pointer, offset)
+        loaded = invoke("tl.load", place, mask=conjunction([condition, *inside]), other="0")
+        return method(loaded, "to", "tl.uint64", bitcast="True") if node.type is Type.UINT else loaded
+
     def address(self, tensor: TensorArg, indices: tuple[Node, ...], mask: Code) -> tuple[Code | None, list[Code]]:
         """Offset of an element (None for the first), and the bounds checks that its indices still need."""
         self.needs.pointers[tensor.name] = None

@@ -38,10 +38,11 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
     block.text(f"{segment} = tl.where({apart}, 0, {program})")
     block.write(f"while {segment} < ", invoke("tl.where", apart, "1", count), ":")
     with block.indented():
-        exists = Operator("<", (Atom(segment), count))
+        exists = block.fresh("exists")
+        block.write(f"{exists} = ", Operator("<", (Atom(segment), count)))
         block.write(f"{first}, {end} = ", invoke("lang.segment_bounds", segment, exists, offsets, limit))
         walk = _Walk(emitter, domain, segment)
-        walk.start()
+        walk.start(exists)
         block.text(f"{start} = tl.zeros([], tl.int64)")
         block.text(f"while {start} < tl.where({apart}, 1, {end} - {first}):")
         with block.indented():
@@ -111,12 +112,13 @@ class _Walk:
     def _code(self, node: Node) -> Code:
         return self.emitter.block.value(substitute(node, self.variables), TRUE)
 
-    def start(self) -> None:
+    def start(self, exists: str) -> None:
+        """The state before the segment, read back; where there is no segment, nobody saved one."""
         block, kernel = self.emitter.block, self.emitter.kernel
         block.write(f"{self.row} = ", self._code(segment_row(self.domain)))
         for state in kernel.state:
-            first = saved_load(kernel, state, Var(Type.INT, self.row, "index"))
-            block.assign(self.names[state.name], first, TRUE)
+            saved = saved_load(kernel, state, Var(Type.INT, self.row, "index"))
+            block.write(f"{self.names[state.name]} = ", block.scalar_load(saved, Atom(exists)))
 
     def emit(self, start: str, first: str, end: str) -> None:
         """The state before each entry of a block."""

@@ -204,6 +204,7 @@ def a_graph_holds_the_calls() -> None:
     engine.around(static.batch)
     assert engine.end() == []
     weights = torch.randn(64, 64, device="cuda")
+    weights @ weights  # cuBLAS must not be initialised under capture
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         manager.before_forward(static.batch)

@@ -224,12 +224,14 @@ def _write_entries_kernel(
     apart = lang.offsets_ascend(write_offsets_ptr, count, SCAN)
     segment = tl.where(apart, 0, program)
     while segment < tl.where(apart, 1, count):
-        first, end = lang.segment_bounds(segment, segment < count, write_offsets_ptr, num_new_tokens)
+        exists = segment < count
+        first, end = lang.segment_bounds(segment, exists, write_offsets_ptr, num_new_tokens)
         row = num_new_tokens + segment
-        part = tl.load(write_chain_ptr + row * write_chain_words, mask=row < write_chain_len, other=0)
-        chain_prev_hash = part.to(tl.uint64, bitcast=True)
+        chain_prev_hash = tl.load(
+            write_chain_ptr + row * write_chain_words, mask=exists & (row < write_chain_len), other=0
+        ).to(tl.uint64, bitcast=True)
         chain_previous_position = tl.load(
-            write_chain_ptr + row * write_chain_words + 1, mask=row < write_chain_len, other=0
+            write_chain_ptr + row * write_chain_words + 1, mask=exists & (row < write_chain_len), other=0
         )
         start = tl.zeros([], tl.int64)
         while start < tl.where(apart, 1, end - first):
@@ -443,12 +445,14 @@ def _write_entries_after_kernel(
     apart = lang.offsets_ascend(write_offsets_ptr, count, SCAN)
     segment = tl.where(apart, 0, program)
     while segment < tl.where(apart, 1, count):
-        first, end = lang.segment_bounds(segment, segment < count, write_offsets_ptr, num_new_tokens)
+        exists = segment < count
+        first, end = lang.segment_bounds(segment, exists, write_offsets_ptr, num_new_tokens)
         row = num_new_tokens + segment
-        part = tl.load(write_chain_ptr + row * write_chain_words, mask=row < write_chain_len, other=0)
-        chain_prev_hash = part.to(tl.uint64, bitcast=True)
+        chain_prev_hash = tl.load(
+            write_chain_ptr + row * write_chain_words, mask=exists & (row < write_chain_len), other=0
+        ).to(tl.uint64, bitcast=True)
         chain_previous_position = tl.load(
-            write_chain_ptr + row * write_chain_words + 1, mask=row < write_chain_len, other=0
+            write_chain_ptr + row * write_chain_words + 1, mask=exists & (row < write_chain_len), other=0
         )
         start = tl.zeros([], tl.int64)
         while start < tl.where(apart, 1, end - first):
