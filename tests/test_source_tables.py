@@ -205,7 +205,7 @@ def plain(width: int = 20, **changes: object) -> kvcanary.RealKvSource:
         ),
         ([], "KVC-032", "kv-canary: sources must be at least 1 long, got 0"),
         (torch.zeros(3), "KVC-001", "kv-canary: sources must be a tuple of RealKvSource, got Tensor"),
-        ([5], "KVC-001", "kv-canary: sources[0] must be RealKvSource, got int"),
+        ([5], "KVC-001", "kv-canary: sources[0] must be a RealKvSource, got int"),
     ],
 )
 def test_refused_when_a_table_is_built(given: object, id_: str, says: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -305,3 +306,79 @@ def test_rows_that_the_table_does_not_have_are_padding() -> None:
     assert all(torch.equal(a, b) for a, b in zip(group.tensors(), direct.groups[0].tensors(), strict=True))
     manager.close()
     direct.close()
+
+
+def test_one_tensor_for_pools_of_other_blocks() -> None:
+    """The same table tensor means other slots where blocks have another size."""
+    small = CanaryBufferGroup.allocate(pool_kind="FULL", name="small", num_slots=64, device="cpu", block_size=2)
+    large = CanaryBufferGroup.allocate(pool_kind="FULL", name="large", num_slots=64, device="cpu", block_size=4)
+    manager = CanaryManager([small, large], config(max_length=16))
+    table = int32([[3, 5, 7, 1]])
+
+    def step(known: int, count: int) -> list[ViolationRecord]:
+        positions = torch.arange(known, known + count)
+        slots = {
+            group.name: torch.tensor([int(table[0, p // size]) * size + p % size for p in positions.tolist()])
+            for group, size in ((small, 2), (large, 4))
+        }
+        lengths = {"prefix_lens": torch.tensor([known]), "extend_lens": torch.tensor([count])}
+        tables = {"small": table, "large": table}
+        return run(manager, CanaryBatch(positions + 9, positions, slots, tables, **lengths))
+
+    assert step(0, 5) == step(5, 2) == step(7, 1) == []
+    assert manager.statistics()["entries_HEAD_K_FULL"] == 2 * (5 + 5 + 2 + 7 + 1)
+    manager.close()
+
+
+def test_tables_of_other_heights() -> None:
+    """A row that one of the tables does not have is padding in all of them, and the others keep theirs."""
+    pools = [CanaryBufferGroup.allocate(pool_kind="FULL", name=name, num_slots=40, device="cpu") for name in ("a", "b")]
+    manager = CanaryManager(pools, config(max_length=8))
+    tall = torch.arange(32, dtype=torch.int32).reshape(8, 4).t().contiguous().t()
+    tables = {"a": tall, "b": tall[:4]}
+    new = torch.arange(4)
+    for rows in ([1, 2], [3, 5]):
+        slots = torch.cat([tall[row, :2] for row in rows]).to(torch.int64)
+        batch = CanaryBatch(
+            new,
+            torch.tensor([0, 1, 0, 1]),
+            {"a": slots, "b": slots},
+            tables,
+            torch.tensor([0, 0]),
+            torch.tensor([2, 2]),
+            rows=torch.tensor(rows),
+        )
+        assert run(manager, batch) == []
+    assert manager.statistics()["entries_HEAD_K_FULL"] == 2 * (4 + 2)
+    manager.close()
+
+
+def test_a_mapped_pool_has_no_table() -> None:
+    engine = Mapped()
+    batch = batch_of(engine.world, engine.world.add({1: 2}))
+    tables = {"FULL": engine.world.table, "SWA": engine.world.table}
+    with pytest.raises(ValueError, match=r"batch\.tables must name pools without a mapping alone, got 'SWA'"):
+        engine.manager.before_forward(dataclasses.replace(batch, tables=tables))
+    engine.manager.close()
+
+
+def test_a_mapped_pool_beside_one_of_blocks() -> None:
+    """Slots are worked out of the full pool's blocks first, then translated."""
+    mapping = torch.arange(63, -1, -1)
+    full = CanaryBufferGroup.allocate(pool_kind="FULL", num_slots=64, device="cpu", block_size=4)
+    sliding = CanaryBufferGroup.allocate(
+        pool_kind="SWA", num_slots=64, device="cpu", full_to_swa_index_mapping=mapping, window_size=6
+    )
+    manager = CanaryManager([full, sliding], config(max_length=16))
+    table = int32([[0, 0, 0, 0], [3, 5, 7, 1]])
+    for known, count in ((0, 5), (5, 3), (8, 1)):
+        positions = torch.arange(known, known + count)
+        slots = torch.tensor([int(table[1, p // 4]) * 4 + p % 4 for p in positions.tolist()])
+        lengths = {"prefix_lens": torch.tensor([known]), "extend_lens": torch.tensor([count])}
+        batch = CanaryBatch(positions + 9, positions, slots, table, **lengths, rows=torch.tensor([1]))
+        assert run(manager, batch) == []
+    assert manager.statistics()["entries_HEAD_K_SWA"] == 9 + 5 + 6
+    written = sliding.buffers["HEAD"]["K"].view(torch.int64)[:, 1]
+    assert [int(mapping[slot]) for slot in (12, 13, 14, 15)] == [51, 50, 49, 48]
+    assert written[[51, 50, 49, 48]].tolist() == [0, 1, 2, 3]
+    manager.close()

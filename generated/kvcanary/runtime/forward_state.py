@@ -97,6 +97,11 @@ class ForwardState:
                 if pool not in names:
                     name, want, have = f"batch.{name}", f"name pools: {', '.join(sorted(names))}", repr(pool)
                     raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+        for group in self._groups:
+            mapped = group.full_to_swa_index_mapping is not None and group.name != self._first
+            if mapped and not isinstance(batch.tables, torch.Tensor) and group.name in batch.tables:
+                name, want, have = "batch.tables", "name pools without a mapping alone", repr(group.name)
+                raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
 
     def before(self, batch: CanaryBatch) -> Begun:
         """Plans all pools and launches what runs before the forward."""
@@ -150,34 +155,33 @@ class ForwardState:
 
     def _tables(self, batch: CanaryBatch, inputs: Inputs) -> list[Table]:
         """A table for each pool; a table that several pools share is copied once."""
-        done: dict[int, Table] = {}
-        found = []
-        for group in self._groups:
-            given = self._given("tables", batch, group.name)
-            if id(given) not in done:
-                source = group if group.full_to_swa_index_mapping is None else self._group(self._first)
-                done[id(given)] = self._table(source, given, batch, inputs)
-            found.append(done[id(given)])
-        return found
+        given = [self._given("tables", batch, group.name) for group in self._groups]
+        for group, table in zip(self._groups, given, strict=True):
+            check_table(f"batch.tables[{group.name!r}]", table, batch)
+        # Pools with a mapping read the table of the first pool without one, as that pool does.
+        sources = [g if g.full_to_swa_index_mapping is None else self._group(self._first) for g in self._groups]
+        keys = [(id(table), source.block_size) for table, source in zip(given, sources, strict=True)]
+        # A row is padding for all pools where any table has no such row.
+        height = min(table.shape[0] for table in given)
+        done: dict[tuple[int, int], Table] = {}
+        for key, source, table in zip(keys, sources, given, strict=True):
+            if key not in done and inputs.rows is not None and is_direct(source, table, batch):
+                done[key] = Table(table, inputs.rows, True)
+            elif key not in done:
+                own, chosen = self._rows.of(inputs.rows, batch.num_requests, height)
+                name = f"batch.tables[{source.name!r}]"
+                done[key] = Table(self._staged(source.name, name, table, chosen, batch.num_requests), own, False)
+        return [done[key] for key in keys]
 
     def _group(self, name: str) -> CanaryBufferGroup:
         return next(group for group in self._groups if group.name == name)
 
-    def _table(self, group: CanaryBufferGroup, given: torch.Tensor, batch: CanaryBatch, inputs: Inputs) -> Table:
-        name = f"batch.tables[{group.name!r}]"
-        check_table(name, given, batch)
-        if is_direct(group, given, batch):
-            assert inputs.rows is not None
-            return Table(given, inputs.rows, True)
-        return self._staged(group.name, name, given, batch, inputs)
-
-    def _staged(self, stage: str, name: str, given: torch.Tensor, batch: CanaryBatch, inputs: Inputs) -> Table:
+    def _staged(self, stage: str, name: str, given: torch.Tensor, chosen: torch.Tensor | None, bs: int) -> torch.Tensor:
         if stage not in self._stages:
             want, have = "name its rows by batch.rows and hold slots, or max_length must be configured", "neither"
             raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
         checks.devices([("the pool", self._groups[0].first_buffer, torch.uint8, 2), (name, given, torch.int32, 2)])
-        own, chosen = self._rows.of(inputs.rows, batch.num_requests, given.shape[0])
-        return Table(self._stages[stage].fill(name, given, chosen, batch.num_requests), own, False)
+        return self._stages[stage].fill(name, given, chosen, bs)
 
     def _history(self, batch: CanaryBatch, inputs: Inputs, tables: Sequence[Table]) -> torch.Tensor | None:
         """The token history by the manager's own rows, where any table has them."""
@@ -191,13 +195,12 @@ class ForwardState:
             raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
         if not staged:
             return None
-        if batch.rows is not None and any(history.shape[0] < self._given_rows(batch, g) for g in self._groups):
-            want, have = "have a row for each row of the tables", f"{history.shape[0]} rows"
+        heights = [self._given("tables", batch, group.name).shape[0] for group in self._groups]
+        if batch.rows is not None and history.shape[0] < min(heights):
+            want, have = f"have a row for each of the tables' {min(heights)}", f"{history.shape[0]}"
             raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
-        return self._staged("history", name, history, batch, inputs).slots
-
-    def _given_rows(self, batch: CanaryBatch, group: CanaryBufferGroup) -> int:
-        return self._given("tables", batch, group.name).shape[0]
+        _, chosen = self._rows.of(inputs.rows, batch.num_requests, min(heights))
+        return self._staged("history", name, history, chosen, batch.num_requests)
 
 
 def _plan_input(batch: CanaryBatch, inputs: Inputs, table: Table, staged: torch.Tensor | None) -> PlanInput:
