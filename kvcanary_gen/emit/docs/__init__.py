@@ -42,7 +42,7 @@ def _index(program: Program) -> str:
         version=program.header.version,
         summary=program.header.doc,
         operations=list(program.operations.values()),
-        kernels=list(program.kernels.values()),
+        kernels=[kernel for kernel in program.kernels.values() if not kernel.internal],
         invariants=program.invariants,
         errors=program.errors,
         runtime=bool(runtime_page(program)),

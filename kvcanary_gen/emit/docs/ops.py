@@ -48,7 +48,7 @@ def op_pages(program: Program, document: Document, views: dict[str, Surface]) ->
             partial=surface.contract and f"Contract {surface.contract}.",
             parents=[op for op in program.operations.values() if kernel and kernel in [c.kernel for c in op.calls]],
             kernel=_kernel(program, document, kernel) if kernel else None,
-            calls=[_call(call) for call in operation.calls] if operation else [],
+            calls=[_call(program, document, call) for call in operation.calls] if operation else [],
             errors=_errors(program, surface, operation),
         )
     return pages
@@ -117,6 +117,9 @@ def _sizes(program: Program, surface: Surface) -> str:
     return table(["size", "read off", "meaning"], rows)
 
 
+_SOURCE = ("domain", "recurrence", "counters", "let", "offsets", "store", "finally", "report", "checks", "after")
+
+
 # ---- what it does ----------------------------------------------------------------------------------------------------
 
 
@@ -124,7 +127,7 @@ def _kernel(program: Program, document: Document, kernel: KernelIR) -> dict[str,
     used = called([*kernel_nodes(kernel), *(node for _, node in kernel.lets)])
     return {
         "domain": _domain(kernel, document),
-        "source": source(document, "kernels", kernel.name, "domain", "let", "offsets", "store", "finally"),
+        "source": source(document, "kernels", kernel.name, *_SOURCE),
         "functions": listing([function_link(name, "../") for name in program.functions if name in used]),
         "scan": isinstance(kernel.domain, ScanDomain),
         "sums": _sums(kernel),
@@ -171,9 +174,14 @@ def _sums(kernel: KernelIR) -> list[str]:
     return found
 
 
-def _call(call: CallIR) -> dict[str, object]:
+def _call(program: Program, document: Document, call: CallIR) -> dict[str, object]:
+    """A launch; a kernel without a page of its own is described here."""
     renamed = [(path, name) for name, path in call.bind.items() if path != name]
-    return {"kernel": call.kernel, "renamed": [f"{code(path)} as {code(name)}" for path, name in renamed]}
+    return {
+        "kernel": call.kernel,
+        "renamed": [f"{code(path)} as {code(name)}" for path, name in renamed],
+        "body": _kernel(program, document, call.kernel) if call.kernel.internal else None,
+    }
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------
