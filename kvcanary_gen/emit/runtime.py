@@ -58,6 +58,7 @@ def _init(files: dict[str, str]) -> str:
     lines, exported = [], []
     for path, text in sorted(files.items()):
         module = path.removeprefix(FOLDER).removesuffix(".py")
+        # Folders below, and integrations, are imported by those who use them.
         names = [] if "/" in module or module.startswith("__") else public_names(text)
         if names:
             lines.append(import_line(f".{module}", names))

@@ -13,6 +13,8 @@ from kvcanary_gen.ir import KernelIR, OperationIR, Program, StructIR
 from kvcanary_gen.schema.data import Layout
 
 FOLDER = "runtime/"
+# Beside it: what attaches the runtime to engines.
+FOLDERS = (FOLDER, "integrations/")
 SUFFIX = ".j2"
 # What the runtime must find in a violation row; other fields are carried through as they are.
 ROLES = {"tag", "slot", "position"}
@@ -44,8 +46,8 @@ def program_has_runtime(program: Program) -> bool:
 
 @lru_cache(maxsize=1)
 def templates() -> tuple[str, ...]:
-    """Names of the runtime's templates, in order."""
-    return tuple(environment().list_templates(filter_func=lambda n: n.startswith(FOLDER) and n.endswith(SUFFIX)))
+    """Names of the templates of the runtime and of its integrations, in order."""
+    return tuple(environment().list_templates(filter_func=lambda n: n.startswith(FOLDERS) and n.endswith(SUFFIX)))
 
 
 @lru_cache(maxsize=1)

@@ -32,6 +32,8 @@ class Begun(NamedTuple):
     passes: int
     requests: int
     request_ids: Sequence[str] | None
+    # Whether slots that were verified before the forward are written in it, by pool.
+    rewritten: list[bool]
 
 
 class ForwardState:
@@ -97,6 +99,10 @@ class ForwardState:
                 if pool not in names:
                     name, want, have = f"batch.{name}", f"name pools: {', '.join(sorted(names))}", repr(pool)
                     raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+        for pool in batch.rewritten:
+            if pool not in names:
+                name, want, have = "batch.rewritten", f"name pools: {', '.join(sorted(names))}", repr(pool)
+                raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
         for group in self._groups:
             mapped = group.full_to_swa_index_mapping is not None and group.name != self._first
             if mapped and not isinstance(batch.tables, torch.Tensor) and group.name in batch.tables:
@@ -109,7 +115,8 @@ class ForwardState:
         slots = [self._own_slots(place, batch) for place in range(len(self._groups))]
         tables = self._tables(batch, inputs)
         tokens = batch.history is not None and self._config.assert_tokens
-        begun = Begun(inputs, slots, tokens, batch.write_passes, batch.num_requests, batch.request_ids)
+        rewritten = [group.name in batch.rewritten for group in self._groups]
+        begun = Begun(inputs, slots, tokens, batch.write_passes, batch.num_requests, batch.request_ids, rewritten)
         history = self._history(batch, inputs, tables) if tokens else None
         for pool, table in zip(self.pools, tables, strict=True):
             offset = pool.group.kv_token_id_vs_position_offset if batch.token_offset is None else batch.token_offset
@@ -119,6 +126,8 @@ class ForwardState:
 
     def after(self, begun: Begun) -> None:
         """Launches what runs after the forward."""
+        for pool, slots, rewritten in zip(self.pools, begun.slots, begun.rewritten, strict=True):
+            pool.forget_rewritten(slots if rewritten else None)
         self._launch("after", begun)
         for pool, slots in zip(self.pools, begun.slots, strict=True):
             if pool.exclusions is not None:

@@ -54,6 +54,9 @@ class PoolForward:
         self._slots = torch.empty([config.max_tokens], dtype=torch.int64, device=device)
         self._trash = torch.empty([config.max_tokens], dtype=torch.bool, device=device)
         self._scratch = state.scratch
+        # What stages after the forward verify; the whole plan, unless slots of it were written anew.
+        self._later_plan = self.verify_plan
+        self._rewritten: _RewrittenSlots | None = None
         # Slots are translated once for all endpoints, so these have no mapping.
         unmapped = dataclasses.replace(group, full_to_swa_index_mapping=None)
         self.endpoints = build_endpoints_from_group(group=unmapped, device_state=state)
@@ -72,7 +75,8 @@ class PoolForward:
         """Everything that was allocated here."""
         plans = [getattr(p, f.name) for p in (self.verify_plan, self.write_plan) for f in dataclasses.fields(p)]
         own = (self._one_and_enable, self._prev, self.offsets, self._first, self._keep, self._slots, self._trash)
-        return (*plans, *own, *self._quiet_state.tensors())
+        rewritten = self._rewritten.tensors() if self._rewritten is not None else ()
+        return (*plans, *own, *self._quiet_state.tensors(), *rewritten)
 
     # --- planning -----------------------------------------------------------------------------------------------------
 
@@ -95,6 +99,8 @@ class PoolForward:
             swa_window_size=group.window_size,
             verify_capacity=self.config.verify_capacity,
         )
+        if group.ring_size > 0:
+            self._start_rings_anew(given.extend_seq_lens)
         if exclusions is not None:
             bs = given.req_pool_indices.shape[0]
             exclusions.start_anew(self.write_plan.write_seed_slot_indices[:bs])
@@ -130,6 +136,21 @@ class PoolForward:
         torch.le(self.offsets[1 : bs + 1], self.offsets[:bs], out=keep)
         first.masked_fill_(keep, capacity)
         self._prev.scatter_(0, first, layout.TOKEN_TO_KV_SLOT_PADDING)
+
+    def _start_rings_anew(self, extend_lens: torch.Tensor) -> None:
+        """A request that goes round its ring stores no token that follows the one before: -1 begins its chain."""
+        bs = extend_lens.shape[0]
+        torch.gt(extend_lens, self.group.ring_size, out=self._keep[:bs])
+        self.write_plan.write_seed_slot_indices[:bs].masked_fill_(self._keep[:bs], -1)
+
+    def forget_rewritten(self, slots: torch.Tensor | None) -> None:
+        """Leaves slots that the forward has written out of what is verified after it; None leaves nothing out."""
+        self._later_plan = self.verify_plan
+        if slots is not None:
+            if self._rewritten is None:
+                self._rewritten = _RewrittenSlots(self.group.num_slots, self.config.verify_capacity, self.group.device)
+            planned = self._rewritten.without(self.verify_plan.verify_slot_indices, slots)
+            self._later_plan = dataclasses.replace(self.verify_plan, verify_slot_indices=planned)
 
     def own_slots(self, slots: torch.Tensor) -> torch.Tensor:
         """Slots of the new tokens in this pool; -1 for what goes to the engine's trash."""
@@ -168,7 +189,8 @@ class PoolForward:
         asserts: bool,
     ) -> None:
         given = endpoint.inputs(inputs.input_ids, inputs.positions, slots, asserts, inputs.expected)
-        plans = (self.verify_plan, self.write_plan)
+        verify_plan = self.verify_plan if stage_of(endpoint.tag).when == "before" else self._later_plan
+        plans = (verify_plan, self.write_plan)
         # The batch was checked as a whole, before anything was launched.
         endpoint.launch(*plans, given, tokens, log, self.config.hash_mode, checked=True)
 
@@ -178,6 +200,31 @@ class PoolForward:
         planned = self.verify_plan.verify_slot_indices[: count if int(self.verify_plan.enable) else 0]
         verified, stored = self.offsets[: bs + 1], self.write_plan.write_offsets[: bs + 1]
         return [_owner(planned, verified, slot, _owner(written, stored, slot, None)) for slot in slots]
+
+
+class _RewrittenSlots:
+    """Room to leave slots out of a plan; made when a batch first writes slots that it has cached."""
+
+    def __init__(self, num_slots: int, capacity: int, device: torch.device) -> None:
+        self._flags = torch.zeros([num_slots + 1], dtype=torch.bool, device=device)
+        self._planned = torch.empty([capacity], dtype=torch.int64, device=device)
+        self._found = torch.empty([capacity], dtype=torch.bool, device=device)
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return self._flags, self._planned, self._found
+
+    def without(self, planned: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        """The planned slots with the padding slot, which is never verified, in place of those in `slots`."""
+        behind = self._flags.shape[0] - 1
+        written = slots.clamp(min=0, max=behind)
+        self._flags.index_fill_(0, written, True)
+        # What is out of range stays a violation.
+        self._flags[behind:].fill_(False)
+        torch.clamp(planned, min=0, max=behind, out=self._planned)
+        torch.index_select(self._flags, 0, self._planned, out=self._found)
+        self._planned.copy_(planned).masked_fill_(self._found, layout.TOKEN_TO_KV_SLOT_PADDING)
+        self._flags.index_fill_(0, written, False)
+        return self._planned
 
 
 def _owner(slots: torch.Tensor, starts: torch.Tensor, slot: int, otherwise: int | None) -> int | None:

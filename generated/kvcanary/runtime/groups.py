@@ -38,6 +38,8 @@ class CanaryBufferGroup:
         window_size (int): Positions that stay cached for a sliding window; 0 keeps all.
         first_has_predecessor (bool): Whether the table still holds the slot before a window's first entry. Engines
             that give that slot away as the window moves say False, and the first link of a window is not checked.
+        ring_size (int): Slots of a ring in which each request keeps its last positions; 0 where there is none. A
+            forward that adds more tokens than that keeps the last ones alone, so their chain starts anew.
         kv_token_id_vs_position_offset (int): Column of the token history for position p is p plus this.
     """
 
@@ -50,6 +52,7 @@ class CanaryBufferGroup:
     trash_from: int | None = None
     window_size: int = 0
     first_has_predecessor: bool = True
+    ring_size: int = 0
     kv_token_id_vs_position_offset: int = 0
 
     def __post_init__(self) -> None:
@@ -65,6 +68,7 @@ class CanaryBufferGroup:
             sources.real_kv_source_geometry(name, given)
             sources.real_kv_source_devices(name, given, [("buffers", self.first_buffer, torch.uint8, 2)])
         checks.kind("window_size", self.window_size, int)
+        checks.kind("ring_size", self.ring_size, int)
         checks.kind("block_size", self.block_size, int)
         if self.block_size < 1 or (self.block_size > 1 and self.full_to_swa_index_mapping is not None):
             name, want, have = "block_size", "be at least 1, and 1 in a pool with a mapping", self.block_size
@@ -93,6 +97,7 @@ class CanaryBufferGroup:
         trash_from: int | None = None,
         window_size: int = 0,
         first_has_predecessor: bool = True,
+        ring_size: int = 0,
         kv_token_id_vs_position_offset: int = 0,
     ) -> CanaryBufferGroup:
         """A group with buffers for `num_slots` slots, every record marked as never written (all bits set)."""
@@ -115,6 +120,7 @@ class CanaryBufferGroup:
             trash_from,
             window_size,
             first_has_predecessor,
+            ring_size,
             kv_token_id_vs_position_offset,
         )
 

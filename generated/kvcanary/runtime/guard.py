@@ -44,6 +44,10 @@ class Guard:
             raise errors.CanaryRuntimeError("KVC-056", f"kv-canary: {what} called on a manager that is closed")
 
     @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
     def forgotten(self) -> bool:
         """Whether this process made a manager that nobody closed."""
         return not self._closed and self._process == os.getpid()

@@ -67,6 +67,11 @@ class ManagerCore:
         """Whether there is a canary at all; in mode none every call returns at once."""
         return self.config.mode != "none"
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called; a closed manager takes no calls."""
+        return self._guard.closed
+
     def _allocate(self) -> None:
         config, groups, pools = self.config, self.groups, len(self.groups)
         self._chain = torch.zeros([1], dtype=torch.int32, device=self.device)
