@@ -12,6 +12,8 @@ import torch
 VOCABULARY = 97
 PAGE = 8
 WINDOW = 20
+# Room for these engines alone: attaching makes it as large as they need.
+SMALL = {"verify_capacity": 256, "max_tokens": 8, "max_requests": 4, "ring_capacity": 256}
 _SIZES = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
@@ -91,7 +93,7 @@ class SteppedEngine:
         else:
             settings = {"block_size": PAGE, **settings}
         sizes = {"num_blocks": 40, "max_batch_tokens": 48, "max_requests_per_batch": 8, **settings}
-        generation = GenerationConfig(do_sample=False, eos_token_id=-1, num_return_sequences=children)
+        generation = GenerationConfig(do_sample=children > 1, eos_token_id=-1, num_return_sequences=children)
         self.model = model
         self.manager = model.init_continuous_batching(
             generation_config=generation, continuous_batching_config=ContinuousBatchingConfig(**sizes)

@@ -20,7 +20,7 @@ import torch
 
 from kvcanary import CanaryConfig, CanaryManager
 from kvcanary.integrations.transformers import attach
-from tests.integration.engines import MODELS, VOCABULARY, SteppedEngine, make_model
+from tests.integration.engines import MODELS, SMALL, VOCABULARY, SteppedEngine, make_model
 
 # Name, and settings of the engine: offloading, soft resets, eager attention.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -30,6 +30,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "forks": {"cpu_offload_space": 0.001, "children": 3},
     "unshared": {"cpu_offload_space": 0.0, "allow_block_sharing": False},
 }
+# So few that requests are in each other's way.
+BLOCKS = {"llama": 30, "mistral": 11, "qwen3": 24}
 
 
 class Traffic:
@@ -59,10 +61,10 @@ def run_engine(
 ) -> tuple[SteppedEngine, CanaryManager | None, Counter[str]]:
     settings = dict(VARIANTS[variant])
     attention = settings.pop("attention", "sdpa")
-    engine = SteppedEngine(make_model(model, attention), **{"num_blocks": 30, **settings})
+    engine = SteppedEngine(make_model(model, attention), **{"num_blocks": BLOCKS[model], **settings})
     canary = None
     if watched:
-        wanted = {"mode": "log", "real_kv_mode": "ALL", "sweep_interval": 16, **(config or {})}
+        wanted = {**SMALL, "real_kv_mode": "PARTIAL", "sweep_interval": 16, **(config or {})}
         canary = attach(engine.manager, CanaryConfig(**wanted), layers="all")
     traffic, counts = Traffic(seed, requests), counted(engine)
     while engine.steps < steps:
@@ -109,6 +111,7 @@ def main() -> int:
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--requests", type=int, default=60, help="requests of each run")
+    parser.add_argument("--real-kv", default="PARTIAL", choices=["NONE", "PARTIAL", "ALL"])
     parser.add_argument("--compare", action="store_true", help="run again without the canary and compare the outputs")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -116,7 +119,8 @@ def main() -> int:
     while total < given.steps and time.monotonic() - begin < given.seconds:
         for model in given.models:
             for variant in given.variants:
-                engine, canary, counts = run_engine(model, variant, seed, given.requests, given.steps - total, True)
+                left, wanted = given.steps - total, {"real_kv_mode": given.real_kv}
+                engine, canary, counts = run_engine(model, variant, seed, given.requests, left, True, wanted)
                 assert canary is not None
                 canary.flush()
                 numbers = canary.statistics()

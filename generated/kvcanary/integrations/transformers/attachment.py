@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,6 +25,13 @@ WARM_UP = "__warmup_"
 HISTORY_WIDTH = 1024
 
 
+class _Exported(NamedTuple):
+    """Fingerprints of a request on the host, and the slots (on the host) that they come from."""
+
+    slots: torch.Tensor
+    records: ExportedSlots
+
+
 class Attachment:
     """The canary of one batch processor.
 
@@ -41,7 +48,7 @@ class Attachment:
         config = sized(config, self._layout, processor.cb_config)
         groups = buffer_groups(self._layout, config, layers)
         self.manager = CanaryManager(groups, config, stream=processor.inputs_and_outputs.compute_stream)
-        self._exported: dict[str, dict[str, ExportedSlots]] = {}
+        self._exported: dict[str, dict[str, _Exported]] = {}
         # Place of each block in its request, for sweeps: the engine itself forgets it.
         self._places: dict[str, dict[int, int]] = {pool.name: {} for pool in self._layout.pools}
         if not self.manager.active:
@@ -117,10 +124,18 @@ class Attachment:
         for pool in self._layout.pools:
             source, target = by_pool[pool.name]
             if source:
-                self.manager.copy_slots(self._slots(pool, source), self._slots(pool, target), pool=pool.name)
+                slots, to = self._slots(pool, source), self._slots(pool, target)
+                self.manager.copy_slots(slots, to, pool=pool.name)
+                self._drop_unhashed(pool, slots, to)
                 places = self._places[pool.name]
                 places.update((to, places[block]) for block, to in zip(source, target, strict=True) if block in places)
         return answer
+
+    def _drop_unhashed(self, pool: CachePool, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Where real bytes were hashed on one side of a move alone, the fingerprint does not fit."""
+        mixed = (source == pool.unhashed) ^ (target == pool.unhashed)
+        if mixed.any():
+            self.manager.drop_slots(target[mixed], pool=pool.name)
 
     def _offload(self, method: Callable[..., Any], victims: Sequence[Any], *tables: Any) -> Any:
         """Requests whose blocks go to the host take their fingerprints along, in the order of their positions."""
@@ -135,11 +150,12 @@ class Attachment:
         waiting = self._processor.offloading_manager._request_id_to_cpu_blocks
         self._exported = {name: exported for name, exported in self._exported.items() if name in waiting}
         for name in gone:
-            self._exported[name] = {
-                pool.name: self.manager.export_slots(self._slots(pool, blocks[name][pool.name]), pool=pool.name)
-                for pool in self._layout.pools
-            }
+            self._exported[name] = {pool.name: self._export(pool, blocks[name][pool.name]) for pool in self._layout.pools}
         return gone
+
+    def _export(self, pool: CachePool, blocks: Sequence[int]) -> _Exported:
+        slots = self._slots(pool, blocks)
+        return _Exported(slots, self.manager.export_slots(slots, pool=pool.name))
 
     def _restore(self, method: Callable[..., Any], requests: Sequence[Any]) -> Any:
         """They come back to other blocks, with what was taken along for each place."""
@@ -151,13 +167,15 @@ class Attachment:
                 self._import(pool, pool.blocks(state.request_id), exported.get(pool.name))
         return answer
 
-    def _import(self, pool: CachePool, blocks: list[int], exported: ExportedSlots | None) -> None:
-        count = 0 if exported is None else len(exported) // pool.page
+    def _import(self, pool: CachePool, blocks: list[int], exported: _Exported | None) -> None:
+        count = 0 if exported is None else len(exported.slots) // pool.page
         if exported is None or len(blocks) < count:
             # Offloaded before the canary came, or cut: what these blocks hold is not known.
             self.manager.drop_slots(self._slots(pool, blocks), pool=pool.name)
         elif count:
-            self.manager.import_slots(self._slots(pool, blocks[:count]), exported, pool=pool.name)
+            slots = self._slots(pool, blocks[:count])
+            self.manager.import_slots(slots, exported.records, pool=pool.name)
+            self._drop_unhashed(pool, exported.slots, slots)
         self._places[pool.name].update((block, place) for place, block in enumerate(blocks))
 
     def _reset(self, method: Callable[..., Any]) -> Any:

@@ -24,7 +24,7 @@ class LayerCache:
 
     def __init__(self, cache: Any) -> None:
         self.cache = cache
-        self._first = cache.key_cache[0].shape[0]
+        self._instead_of_0 = cache.key_cache[0].shape[0]
         self._end = cache.num_blocks * cache.block_size
         windows = [self._window(group) for group in range(cache.num_groups)]
         self.pools = [self._pool(group, windows) for group in range(cache.num_groups)]
@@ -45,14 +45,15 @@ class LayerCache:
             index=group,
             window=windows[group],
             page=self.cache.block_size,
-            num_slots=self._first + 1,
+            num_slots=self._instead_of_0 + 1,
             layers=self._layers(group),
             allocator=self.cache.group_cache_managers[group],
+            unhashed=self._instead_of_0,
         )
 
     def read_slots(self, pool: CachePool, raw: torch.Tensor) -> torch.Tensor:
         slots = raw.masked_fill((raw < 0) | (raw >= self._end), pool.num_slots)
-        return slots.masked_fill_(raw == 0, self._first)
+        return slots.masked_fill_(raw == 0, self._instead_of_0)
 
     def write_slots(self, pool: CachePool, raw: torch.Tensor) -> torch.Tensor:
         return self.read_slots(pool, raw).masked_fill_(raw == self.cache.write_trash_index, -1)

@@ -28,6 +28,7 @@ class CachePool:
         num_slots (int): Slots of the canary; slots from here on are what no request may use.
         layers (tuple of int): The model's layers, in the order in which they lie in a block.
         allocator: The engine's allocator; its `block_table` has the blocks of every request.
+        unhashed (int): A slot whose real bytes are out of reach of the canary; -1 if there is none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class CachePool:
     num_slots: int
     layers: tuple[int, ...]
     allocator: Any
+    unhashed: int = -1
 
     @property
     def kind(self) -> str:
