@@ -103,7 +103,7 @@ class Collector:
         if not self._config.name_requests or begun is None:
             return [(None, None)] * len(rows)
         # Looking up reads from the device; what is beyond the limit is counted, not told.
-        looked_up = [row.slot_idx for row in rows[: self._config.log_limit]]
+        looked_up = [(row.slot_idx, row.expected_token) for row in rows[: self._config.log_limit]]
         plans = forwards[name].pools[pool]
         found = plans.request_of(looked_up, begun.requests, begun.slots[pool]) if looked_up else []
         ids = begun.request_ids

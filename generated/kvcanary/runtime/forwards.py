@@ -194,12 +194,25 @@ class PoolForward:
         # The batch was checked as a whole, before anything was launched.
         endpoint.launch(*plans, given, tokens, log, self.config.hash_mode, checked=True)
 
-    def request_of(self, slots: Sequence[int], bs: int, written: torch.Tensor) -> list[int | None]:
-        """Which of the last batch's `bs` requests each slot belongs to. Reads the plan, so it waits for the device."""
+    def request_of(
+        self, wanted: Sequence[tuple[int, int | None]], bs: int, written: torch.Tensor
+    ) -> list[int | None]:
+        """Which of the last batch's `bs` requests each slot belongs to; of several, one that expects this token there.
+
+        Reads the plan, so it waits for the device.
+        """
         count = min(max(0, int(self.verify_plan.verify_num_valid)), self.config.verify_capacity)
-        planned = self.verify_plan.verify_slot_indices[: count if int(self.verify_plan.enable) else 0]
+        count = count if int(self.verify_plan.enable) else 0
+        planned = self.verify_plan.verify_slot_indices[:count]
+        expected = self.verify_plan.verify_expected_tokens[:count]
         verified, stored = self.offsets[: bs + 1], self.write_plan.write_offsets[: bs + 1]
-        return [_owner(planned, verified, slot, _owner(written, stored, slot, None)) for slot in slots]
+        found = []
+        for slot, token in wanted:
+            places = (planned == slot).nonzero().view(-1)
+            fitting = places if token is None else places[expected[places] == token]
+            owner = _owner(fitting if fitting.shape[0] else places, verified)
+            found.append(_owner((written == slot).nonzero().view(-1), stored) if owner is None else owner)
+        return found
 
 
 class _RewrittenSlots:
@@ -227,13 +240,12 @@ class _RewrittenSlots:
         return self._planned
 
 
-def _owner(slots: torch.Tensor, starts: torch.Tensor, slot: int, otherwise: int | None) -> int | None:
-    """The segment in which a slot stands first."""
-    places = (slots == slot).nonzero()
+def _owner(places: torch.Tensor, starts: torch.Tensor) -> int | None:
+    """The segment in which the first of these places lies."""
     if places.shape[0] == 0:
-        return otherwise
+        return None
     segment = int((starts <= places[0]).sum()) - 1
-    return segment if segment < starts.shape[0] - 1 else otherwise
+    return segment if segment < starts.shape[0] - 1 else None
 
 
 def check_capacity(what: str, have: int, name: str, want: int) -> None:
