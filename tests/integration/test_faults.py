@@ -236,12 +236,12 @@ def test_a_restore_that_is_permuted(made: Any) -> None:
 
 @pytest.mark.parametrize(("layer", "half"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_a_byte_that_flips_in_a_live_block(made: Any, layer: int, half: int) -> None:
-    engine = made()
+    engine = made(config={"real_kv_mode": "ALL"})
     engine.add(OTHER, 20, "other")
     engine.add(PROMPT, 20, "one")
     engine.clean(3)
     slot = engine.slot("one", 9)
-    engine.flip(slot, layer, half)
+    engine.flip(slot, layer, half, byte=63)
     found = engine.step_and_see()
     expect(found, "one", 9, slot, "VERIFY_REAL_KV_HASH_MISMATCH", "TAIL")
     assert {(record.slot, record.half) for record in found} == {(slot, "KV"[half])}

@@ -15,10 +15,12 @@ from tests.integration.engines import PAGE, SMALL, SteppedEngine, make_model, ne
 class WatchedEngine(SteppedEngine):
     """Remembers what was found in each step."""
 
-    def __init__(self, model: str, *, config: dict[str, Any] | None = None, layers: Any = "all", **settings: Any) -> None:
+    def __init__(
+        self, model: str, *, config: dict[str, Any] | None = None, layers: Any = "all", **settings: Any
+    ) -> None:
         attention = settings.pop("attention", "sdpa")
         super().__init__(make_model(model, attention), **{"safety_margin": 0.0, **settings})
-        wanted = {**SMALL, "real_kv_mode": "ALL", **(config or {})}
+        wanted = {**SMALL, **(config or {})}
         self.canary: CanaryManager = attach(self.manager, CanaryConfig(**wanted), layers=layers)
         self.found: list[ViolationRecord] = []
         step_end = self.canary.step_end
@@ -106,17 +108,17 @@ class WatchedEngine(SteppedEngine):
         setattr(owner, name, lambda parent, tokens, *more, **named: strong(parent, [0] * len(tokens), *more, **named))
         return lambda: setattr(owner, name, strong)
 
-    def flip(self, slot: int, layer: int = 1, half: int = 0) -> None:
+    def flip(self, slot: int, layer: int = 1, half: int = 0, byte: int = 5) -> None:
         """Flips a bit of the real bytes of a slot, in one layer's keys or values."""
         block, offset = divmod(slot, PAGE)
         if newer():
             allocator = self.allocators[0]
             row = allocator.bytes_per_page // (2 * PAGE)
             place = block * allocator.bytes_per_block + layer * allocator.bytes_per_page + (half * PAGE + offset) * row
-            self.cache.cache_tensor[place + row - 1] ^= 1
+            self.cache.cache_tensor[place + byte] ^= 1
         else:
             cache = (self.cache.value_cache if half else self.cache.key_cache)[layer]
-            cache[slot].view(torch.uint8).view(-1)[-1] ^= 1
+            cache[slot].view(torch.uint8).view(-1)[byte] ^= 1
 
     def offloaded(self, name: str) -> list[int]:
         """Blocks on the host of a request that was offloaded; the list itself."""
