@@ -2,9 +2,9 @@
 
     PYTHONPATH=.:generated python tests/integration/long_run.py --steps 10000
 
-Prompts share prefixes, the pool is so small that blocks are evicted and requests preempted, some requests have children,
-and some settings offload to the host. With `--compare`, each run is made once more without the canary, and every output
-must be the same, token for token.
+Prompts share prefixes, the pool is so small that blocks are evicted and requests preempted, some requests have
+children, and some settings offload to the host. With `--compare`, each run is made once more without the canary, and
+every output must be the same, token for token.
 """
 
 from __future__ import annotations

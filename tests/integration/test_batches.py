@@ -18,8 +18,10 @@ from tests.integration.watched import WatchedEngine
 
 
 def through_block_tables(engine: WatchedEngine) -> list[int]:
-    """Decodes as kernels with block tables do, as far as the canary can see: it gets a table and stale indices. Answers a
-    list to which the requests of each such batch are added."""
+    """Decodes as kernels with block tables do, as far as the canary can see: it gets a table and stale indices.
+
+    Answers a list to which the number of requests of each such batch is added.
+    """
     runner, outputs = engine.processor.model_runner, engine.processor.inputs_and_outputs
     canary_and_model, kept, seen = runner.compute_batch, {}, []
     model_alone = canary_and_model.__wrapped__

@@ -45,8 +45,8 @@ class CanaryBatch:
         excused: Slots not to be verified in this step, a tensor or one by pool, such as those that another request of
             the same step writes. They are verified again from the next step on. Where a pool with a mapping has no
             entry of its own, those of the first pool without one are excused there, too.
-        rewritten: Names of pools in which new tokens may go to slots that are cached in this very batch, as in a ring that
-            goes round. Such slots are verified before the forward and not after it, when their bytes have changed.
+        rewritten: Names of pools in which new tokens may go to slots that are cached in this very batch, as in a ring
+            that goes round. Such slots are verified before the forward and not after it, when their bytes have changed.
         write_passes (int): More than 1 where requests of this batch go on from slots that others of this batch write:
             one more than the longest such chain.
         token_offset (int, optional): Column of the history for position p is p plus this; the pool's own if None.

@@ -194,9 +194,7 @@ class PoolForward:
         # The batch was checked as a whole, before anything was launched.
         endpoint.launch(*plans, given, tokens, log, self.config.hash_mode, checked=True)
 
-    def request_of(
-        self, wanted: Sequence[tuple[int, int | None]], bs: int, written: torch.Tensor
-    ) -> list[int | None]:
+    def request_of(self, wanted: Sequence[tuple[int, int | None]], bs: int, written: torch.Tensor) -> list[int | None]:
         """Which of the last batch's `bs` requests each slot belongs to; of several, one that expects this token there.
 
         Reads the plan, so it waits for the device.

@@ -150,7 +150,8 @@ class Attachment:
         waiting = self._processor.offloading_manager._request_id_to_cpu_blocks
         self._exported = {name: exported for name, exported in self._exported.items() if name in waiting}
         for name in gone:
-            self._exported[name] = {pool.name: self._export(pool, blocks[name][pool.name]) for pool in self._layout.pools}
+            own = blocks[name]
+            self._exported[name] = {pool.name: self._export(pool, own[pool.name]) for pool in self._layout.pools}
         return gone
 
     def _export(self, pool: CachePool, blocks: Sequence[int]) -> _Exported:

@@ -51,7 +51,9 @@ class TokenHistory:
             if state.request_id in self._entries:
                 self._entries.move_to_end(state.request_id)
         self._widen(max((len(s.initial_tokens) + len(s.generated_tokens) for s in states), default=0))
-        rows, places, tokens = [], [], []
+        rows: list[int] = []
+        places: list[int] = []
+        tokens: list[int] = []
         for state in states:
             entry = self._entry(state)
             known = len(state.initial_tokens) + len(state.generated_tokens)

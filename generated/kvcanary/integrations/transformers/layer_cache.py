@@ -19,6 +19,7 @@ class LayerCache:
     engine's slot 0 is the canary's last one, behind the cache's bytes: all is checked there but the real KV.
     """
 
+    # Attributes by which such a cache is known, and the version that has it.
     ATTRIBUTES = ("key_cache", "value_cache", "group_cache_managers", "_block_manager", "layer_index_to_group_indices")
     VERSIONS = "transformers 5.17"
 

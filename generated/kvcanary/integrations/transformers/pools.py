@@ -54,9 +54,6 @@ class CacheLayout(Protocol):
     """Where a cache keeps things. Slots are numbered from 0 through all blocks of a pool; what the engine's indices
     point at beside them is given as a slot out of range when it is read, and as -1 when it is the trash for writes."""
 
-    # Attributes by which a cache of this layout is known, and the versions that have it.
-    ATTRIBUTES: tuple[str, ...]
-    VERSIONS: str
     cache: Any
     pools: list[CachePool]
 

@@ -1,5 +1,5 @@
 # Written by kvcanary-gen from the spec; edit that instead.
-"""The cache of transformers 5.24: one tensor of bytes, cut into sectors that allocators of either kind take blocks from."""
+"""The cache of transformers 5.24: one tensor of bytes, in sectors from which allocators take blocks."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class SectorCache:
     long, and the first `tokens_per_page` are its slots. The two sectors in front are trash.
     """
 
+    # Attributes by which such a cache is known, and the version that has it.
     ATTRIBUTES = ("cache_tensor", "cache_allocators", "bytes_per_sector", "num_sectors", "max_batch_tokens")
     VERSIONS = "transformers 5.24"
 
