@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvcanary_gen.emit.docs.errors import error_pages
 from kvcanary_gen.emit.docs.functions import functions_page
+from kvcanary_gen.emit.docs.integrations import integration_pages
 from kvcanary_gen.emit.docs.language import language_page
 from kvcanary_gen.emit.docs.layouts import layouts_page
 from kvcanary_gen.emit.docs.ops import op_pages
@@ -31,6 +32,7 @@ def build_docs(program: Program, document: Document) -> dict[str, str]:
         "language.md": language_page(),
         **runtime_page(program),
         **selftest_pages(program),
+        **integration_pages(program),
     }
     return {f"docs/{path}": text for path, text in pages.items()}
 
