@@ -198,6 +198,27 @@ def floor_div(a, b):
 
 
 @triton.jit
+def floor_div_by(a, b):
+    """a // b rounded down, for a positive b that is one value; a division of 64 bits would take a hundred steps."""
+    quotient = a
+    if b != 1:
+        inverse = 1.0 / b.to(tl.float64)
+        quotient = tl.floor(a.to(tl.float64) * inverse).to(tl.int64)
+        # A float64 has 53 bits of the 64, so what is left over is divided as well.
+        rest = a - quotient * b
+        quotient += tl.floor(rest.to(tl.float64) * inverse).to(tl.int64)
+        rest = a - quotient * b
+        quotient += (rest >= b).to(tl.int64) - (rest < 0).to(tl.int64)
+    return quotient
+
+
+@triton.jit
+def floor_mod_by(a, b):
+    """a modulo a positive b that is one value, never negative."""
+    return a - floor_div_by(a, b) * b
+
+
+@triton.jit
 def floor_mod(a, b):
     """a modulo positive b, never negative."""
     remainder = a % b
