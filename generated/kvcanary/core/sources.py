@@ -19,7 +19,7 @@ LARGEST_TILE = 8
 
 def row_bytes(tensor: torch.Tensor) -> int:
     """Bytes of a row, whatever the dtype."""
-    return tensor[:1].numel() * tensor.element_size() if tensor.shape[0] else 0
+    return math.prod(tensor.shape[1:]) * tensor.element_size()
 
 
 def row_stride(tensor: torch.Tensor) -> int:
@@ -28,8 +28,13 @@ def row_stride(tensor: torch.Tensor) -> int:
 
 
 def packed(tensor: torch.Tensor) -> bool:
-    """Whether the elements of each row lie side by side."""
-    return tensor[:1].is_contiguous()
+    """Whether the elements of each row lie side by side; asked without a view of one, which would take longer."""
+    want = 1
+    for length, stride in zip(reversed(tensor.shape[1:]), reversed(tensor.stride()[1:]), strict=True):
+        if length != 1 and stride != want:
+            return tensor.numel() == 0
+        want *= length
+    return True
 
 
 @dataclass(frozen=True)
