@@ -72,11 +72,29 @@ def offsets_ascend(offsets_ptr, count, SCAN: tl.constexpr):
 
 
 @triton.jit
+def ends_up_to(index, offsets_ptr, count):
+    """How many of the first `count` segments end at or before one index, of offsets that ascend."""
+    low = tl.zeros([], tl.int64)
+    high = low + count
+    while low < high:
+        middle = (low + high) >> 1
+        past = tl.load(offsets_ptr + middle + 1) <= index
+        low = tl.where(past, middle + 1, low)
+        high = tl.where(past, high, middle)
+    return low
+
+
+@triton.jit
 def bisect_segment(index, offsets_ptr, count):
-    """The segment that holds each index, of offsets that ascend: (segment, its first index, whether there is one)."""
-    segment = tl.zeros_like(index)
-    high = segment + count
-    span = count
+    """The segment that holds each index, of offsets that ascend: (segment, its first index, whether there is one).
+
+    A block of indices mostly lies in one segment, or in few; only between those does each lane look for its own.
+    """
+    lowest = ends_up_to(tl.min(index, axis=0), offsets_ptr, count)
+    highest = ends_up_to(tl.max(index, axis=0), offsets_ptr, count)
+    segment = tl.zeros_like(index) + lowest
+    high = tl.zeros_like(index) + highest
+    span = highest - lowest
     while span > 0:
         middle = (segment + high) >> 1
         open_ = segment < high
