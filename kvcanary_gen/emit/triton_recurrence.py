@@ -49,7 +49,8 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
             block.text(f"if {apart}:")
             with block.indented():
                 block.text(f"{domain.index} = {program} * BLOCK + tl.arange(0, BLOCK)")
-                search = invoke("lang.bisect_segment", domain.index, offsets, count)
+                # Entries of a decode batch are one a segment, so a block gains nothing from searching first.
+                search = invoke("lang.bisect_segment", domain.index, "tl.zeros([], tl.int64)", count, offsets, count)
                 block.write(f"{domain.owner if owned else '_'}, {begin}, {found} = ", search)
                 block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), limit))))
                 block.text(f"{domain.within} = {domain.index} - {begin}")

@@ -85,13 +85,11 @@ def ends_up_to(index, offsets_ptr, count):
 
 
 @triton.jit
-def bisect_segment(index, offsets_ptr, count):
+def bisect_segment(index, lowest, highest, offsets_ptr, count):
     """The segment that holds each index, of offsets that ascend: (segment, its first index, whether there is one).
 
-    A block of indices mostly lies in one segment, or in few; only between those does each lane look for its own.
+    It is none before `lowest` and none behind `highest`.
     """
-    lowest = ends_up_to(tl.min(index, axis=0), offsets_ptr, count)
-    highest = ends_up_to(tl.max(index, axis=0), offsets_ptr, count)
     segment = tl.zeros_like(index) + lowest
     high = tl.zeros_like(index) + highest
     span = highest - lowest
@@ -110,12 +108,15 @@ def bisect_segment(index, offsets_ptr, count):
 def find_segment(index, offsets_ptr, count, SCAN: tl.constexpr):
     """The last segment that holds each index: (segment, its first index, whether there is one).
 
-    Ascending offsets are bisected. Others are searched one by one, so that hostile offsets mean the same everywhere.
+    Ascending offsets are bisected, for a block first: it mostly lies in one segment, or in few. Others are searched
+    one by one, so that hostile offsets mean the same everywhere.
     """
     segment = tl.zeros_like(index)
     found = index < 0
     if offsets_ascend(offsets_ptr, count, SCAN):
-        segment, _, found = bisect_segment(index, offsets_ptr, count)
+        lowest = ends_up_to(tl.min(index, axis=0), offsets_ptr, count)
+        highest = ends_up_to(tl.max(index, axis=0), offsets_ptr, count)
+        segment, _, found = bisect_segment(index, lowest, highest, offsets_ptr, count)
     else:
         candidate = tl.zeros([], tl.int64)
         while candidate < count:

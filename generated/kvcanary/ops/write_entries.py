@@ -237,7 +237,7 @@ def _write_entries_kernel(
         while start < tl.where(apart, 1, end - first):
             if apart:
                 i = program * BLOCK + tl.arange(0, BLOCK)
-                r, begin, found = lang.bisect_segment(i, write_offsets_ptr, count)
+                r, begin, found = lang.bisect_segment(i, tl.zeros([], tl.int64), count, write_offsets_ptr, count)
                 mask = found & (i < num_new_tokens)
                 j = i - begin
                 prev_hash = tl.load(
@@ -458,7 +458,7 @@ def _write_entries_after_kernel(
         while start < tl.where(apart, 1, end - first):
             if apart:
                 i = program * BLOCK + tl.arange(0, BLOCK)
-                _, begin, found = lang.bisect_segment(i, write_offsets_ptr, count)
+                _, begin, found = lang.bisect_segment(i, tl.zeros([], tl.int64), count, write_offsets_ptr, count)
                 mask = found & (i < num_new_tokens)
                 j = i - begin
                 prev_hash = tl.load(
