@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kvcanary_gen.commands.bench import bench
 from kvcanary_gen.commands.check import check
 from kvcanary_gen.commands.common import DEFAULT_SPEC, INTERRUPTED, guarded, quiet_exit
 from kvcanary_gen.commands.compile import compile_kernels
@@ -36,6 +37,7 @@ for _name, _command, _help in (
     ("lint", lint, "Report every error of the spec on its line."),
     ("explain", explain, "Show what a name means and what it becomes."),
     ("compile", compile_kernels, "Compile every kernel ahead of time."),
+    ("bench", bench, "Time the kernels beside a baseline and the machine's limits."),
     ("schema", schema, "Print the JSON Schema of spec files."),
 ):
     app.command(_name, short_help=_help)(guarded(_command))

@@ -136,4 +136,4 @@ def _geometric_mean(values: list[float]) -> float:
 
 
 def _rounded(figures: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 3) for name, value in figures.items()}
+    return {name: round(value, 3 if value >= 1 else 6) for name, value in figures.items()}
