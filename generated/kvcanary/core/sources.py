@@ -11,7 +11,7 @@ from typing import overload
 import torch
 
 from .. import errors, layout, structs
-from . import checks
+from . import checks, eager
 
 # Bytes of a row's piece that a kernel reads at once, in words, and the longest fold that needs no more than one.
 LARGEST_TILE = 8
@@ -158,7 +158,7 @@ def real_kv_source_arguments(sources: Sequence[structs.RealKvSource], most: int)
         return [sources.table, len(sources), *[None, 0, 0, 0, 0, 0, 0] * most]
     found: list[object] = [None, 0]
     for source in sources:
-        found += [source.tensor.view(torch.uint8), *_real_kv_source_numbers(source)]
+        found += [eager.byte_rows(source.tensor), *_real_kv_source_numbers(source)]
     for _ in range(most - len(sources)):
         found += [None, 0, 0, 0, 0, 0, 0]
     return found
