@@ -173,13 +173,13 @@ class _Walk:
     def _steps(self, start: str, late: list[tuple[str, Node]], advances: Node | None, following: list[Node]) -> None:
         block, kernel = self.emitter.block, self.emitter.kernel
         at, steps, step, entry, here = (block.fresh(n) for n in ("at", "steps", "step", "entry", "here"))
-        block.text(f"{at} = tl.zeros([], tl.int32)")
-        block.text(f"{steps} = tl.minimum({self.length} - {start}, BLOCK).to(tl.int32)")
+        block.text(f"{at} = tl.zeros([], tl.int64)")
+        block.text(f"{steps} = tl.minimum({self.length} - {start}, BLOCK)")
         block.text(f"while {at} < {steps}:")
         with block.indented():
             block.text(f"for {step} in tl.static_range({UNROLLED}):")
             with block.indented():
-                block.text(f"{entry} = tl.full([BLOCK], {step}, tl.int32) + {at}")
+                block.text(f"{entry} = (tl.full([BLOCK], {step}, tl.int64) + {at}).to(tl.int32)")
                 block.text(f"{here} = {self.mask} & ({self.lane} == {entry})")
                 for state in kernel.state:
                     place = (Var(Type.INT, self.domain.index, "index"), saved_column(kernel, state))

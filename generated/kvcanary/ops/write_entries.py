@@ -106,11 +106,11 @@ def _write_entries_chain_kernel(
         next_token = tl.load(input_ids_ptr + next_i, mask=next_mask, other=0)
         next_position = tl.load(positions_ptr + next_i, mask=next_mask, other=0)
         next_moves = (next_mask & next_stored).to(tl.int32)
-        at = tl.zeros([], tl.int32)
-        steps = tl.minimum(length - start, BLOCK).to(tl.int32)
+        at = tl.zeros([], tl.int64)
+        steps = tl.minimum(length - start, BLOCK)
         while at < steps:
             for step in tl.static_range(4):
-                entry = tl.full([BLOCK], step, tl.int32) + at
+                entry = (tl.full([BLOCK], step, tl.int64) + at).to(tl.int32)
                 here = mask & (lane == entry)
                 tl.store(write_chain_ptr + i * write_chain_words, prev_hash, mask=here & (i < write_chain_len))
                 tl.store(
