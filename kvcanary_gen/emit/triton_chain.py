@@ -191,13 +191,18 @@ class _Walk:
     def _step(self, entry: str, late: list[tuple[str, Node]], advances: Node | None, following: list[Node]) -> None:
         """The state after an entry."""
         block, kernel = self.emitter.block, self.emitter.kernel
-        for name in dict.fromkeys(self.taken.values()):
-            block.text(f"{name}_at = tl.gather({name}, {entry}, 0)")
+        for node, name in self.taken.items():
+            if node.type is Type.BOOL:
+                block.text(f"{name}_at = tl.gather({name}.to(tl.int32), {entry}, 0) != 0")
+            else:
+                block.text(f"{name}_at = tl.gather({name}, {entry}, 0)")
         block.text(f"{self.moves}_at = tl.gather({self.moves}, {entry}, 0)")
         for name, node in late:
             block.assign(name, node, TRUE)
-        moving = Operator("!=", (Atom(f"{self.moves}_at"), Atom("0")))
-        moves = moving if advances is None else conjunction([moving, block.value(advances, TRUE)])
+        moves: Code = Operator("!=", (Atom(f"{self.moves}_at"), Atom("0")))
+        if advances is not None:
+            # Named, since the state that it reads changes before all of it is chosen.
+            moves = conjunction([moves, block.named(advances, TRUE, "advances")])
         after = [block.fresh(f"next_{state.name}") for state in kernel.state]
         for name, node in zip(after, following, strict=True):
             block.write(f"{name} = ", block.value(node, TRUE))

@@ -70,6 +70,8 @@ class Scope:
             words = {"param": "a parameter", "scalar": "a scalar", "dim": "a size", "total": "a total"}
             words["index"] = "an index"
             return words.get(self.variables[name][1], "a `let`")
+        if name in self.records:
+            return "a record"
         if name in self.constants:
             return "a constant"
         if name in self.tensors:
