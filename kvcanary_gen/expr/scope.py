@@ -79,4 +79,4 @@ class Scope:
         return "a function" if name in self.functions or name in BUILTINS else None
 
     def names(self) -> Iterable[str]:
-        return [*self.variables, *self.constants, *self.tensors, *self.functions, *BUILTINS]
+        return [*self.variables, *self.records, *self.constants, *self.tensors, *self.functions, *BUILTINS]

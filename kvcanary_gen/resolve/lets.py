@@ -36,12 +36,13 @@ class LetReader:
 
     def read(self, name: str, text: LocatedStr, mark: Mark) -> None:
         """Reads `name: text`."""
-        self.declare(name, mark)
+        declared = self.declare(name, mark)
         node = parse_expr(text, self.scope, None, self.context.out, f"'{name}'")
         if node is not None and not self._is_bounded(name, node):
             self.context.out.add(mark, "KVG-029", f"'{name}' has more than {MAX_NODES} parts when written out")
             node = None
-        self.scope = self.scope.with_let(name, None if node is None else node.type)
+        # A name that has a meaning keeps it.
+        self.scope = self.scope.with_let(name, node.type if node is not None and declared else None)
         if node is not None:
             self.lets.append((name, node))
 
