@@ -72,8 +72,9 @@ class _Walk:
     lane: str
     first: str
     length: str
-    # What a step takes from its lane: the vector's name, by the expression that it holds.
+    # What a step takes from its lane: the vector's name, by the expression that it holds, and what a step calls it.
     taken: dict[Node, str] = field(default_factory=dict)
+    taken_as: dict[str, str] = field(default_factory=dict)
     # Names that differ from step to step: the state, and lets that follow from it, by what a step calls them.
     stepwise: dict[str, str] = field(default_factory=dict)
     moves: str = ""
@@ -128,9 +129,11 @@ class _Walk:
             if block.is_literal(node) or block.is_uniform(node) or _is_owner(node, self.domain):
                 return node
             if not (isinstance(node, Call) and node.builtin and len(node.args) == 1):
-                name = node.name if isinstance(node, Var) else block.fresh("given")
-                self.taken.setdefault(node, name)
-                return Var(node.type, f"{self.taken[node]}_at", "let")
+                if node not in self.taken:
+                    name = node.name if isinstance(node, Var) else block.fresh("given")
+                    self.taken[node] = name
+                    self.taken_as[name] = block.fresh(f"{name}_at")
+                return Var(node.type, self.taken_as[self.taken[node]], "let")
         return node if isinstance(node, Var) else mapped(node, self._without_inputs)
 
     def _inputs(self, names: dict[str, str]) -> None:
@@ -191,13 +194,19 @@ class _Walk:
     def _step(self, entry: str, late: list[tuple[str, Node]], advances: Node | None, following: list[Node]) -> None:
         """The state after an entry."""
         block, kernel = self.emitter.block, self.emitter.kernel
-        for name in dict.fromkeys(self.taken.values()):
-            block.text(f"{name}_at = tl.gather({name}, {entry}, 0)")
+        for node, name in self.taken.items():
+            at = self.taken_as[name]
+            if node.type is Type.BOOL:
+                block.text(f"{at} = tl.gather({name}.to(tl.int32), {entry}, 0) != 0")
+            else:
+                block.text(f"{at} = tl.gather({name}, {entry}, 0)")
         block.text(f"{self.moves}_at = tl.gather({self.moves}, {entry}, 0)")
         for name, node in late:
             block.assign(name, node, TRUE)
-        moving = Operator("!=", (Atom(f"{self.moves}_at"), Atom("0")))
-        moves = moving if advances is None else conjunction([moving, block.value(advances, TRUE)])
+        moves: Code = Operator("!=", (Atom(f"{self.moves}_at"), Atom("0")))
+        if advances is not None:
+            # Named, since the state that it reads changes before all of it is chosen.
+            moves = conjunction([moves, block.named(advances, TRUE, "advances")])
         after = [block.fresh(f"next_{state.name}") for state in kernel.state]
         for name, node in zip(after, following, strict=True):
             block.write(f"{name} = ", block.value(node, TRUE))
