@@ -83,6 +83,7 @@ FIXES = {
     "KVC-060": "Give slots for every pool without a mapping, a table for each, and both lengths of every request.",
     "KVC-061": "Call both around each forward, or use CanaryManager.forward(batch), which cannot miss one.",
     "KVC-062": "Install the extra with pip install 'kvcanary[prometheus]', or leave the metrics out.",
+    "KVC-063": "Lower the largest size that the message lists, or name a device that torch sees.",
     "KVC-080": "Convert it, as in int(value) or value.item(), once the data is on the host.",
     "KVC-081": "Pass the line as it was written, from its first word, and read it with the package that wrote it.",
     "KVC-082": "Pass the journal itself; on_bad_line=… skips such lines and tells of each.",
