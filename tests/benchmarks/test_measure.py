@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import kvcanary
-from benchmarks.measure import cases, checks, floors, growth, results, steps, tables
+from benchmarks.measure import cases, checks, floors, goals, growth, results, steps, tables
 from benchmarks.measure.cases import Shape, build
 
 SHAPES = [
@@ -172,6 +173,7 @@ def test_summaries() -> None:
         "step_times_faster": 2.0,
         "step_times_floor": 2.828,
         "slower_than_baseline": ["two: write"],
+        "steps_slower_than_baseline": [],
     }
     assert results.summary([{"name": "cpu", "us": figures(1.0)}]) == {}
 
@@ -186,6 +188,38 @@ def test_tables_show_every_figure_beside_its_rivals() -> None:
     assert "host, step by launchers 70.0" in lines
     assert "1000 10.0 10.000" in lines
     assert "Slower than the baseline: two: write." in lines
+
+
+def test_goals_are_about_one_card() -> None:
+    known = {shape.name: shape for shape in cases.read_cases()}
+    case = {"name": "decode bs1 p5120", "us": figures(9.9), "host_step_us": {"launchers": 80.0, "bound": 40.0}}
+    result = {**RESULT, "cases": [case], "machine": {**RESULT["machine"], "card": "NVIDIA H200"}}
+    found = {row[0]: row[1:] for row in goals.rows(result)}
+    assert found == {
+        "whole step, decode 1 x 5120": ("13.7", "9", "9.9", "missed by 10%"),
+        "host, whole step, the slowest case": ("", "50", "40.0", "reached"),
+    }
+    summary = {"step_times_faster": 3.6, "steps_slower_than_baseline": ["one"]}
+    last = [row[-1] for row in goals.rows({**result, "summary": summary})][-2:]
+    assert last == ["reached", "missed"]
+    assert list(goals.rows(RESULT)) == []
+    parts = {*results.TIMED, "plan_and_verify_two"}
+    for goal in json.loads(goals.GOALS.read_text("utf-8"))["goals"]:
+        assert goal["case"] in known and goal["part"] in parts and goal["at_most"] < goal["baseline"]
+    assert "missed by 10%" in tables.text(result)
+
+
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[3], SHAPES[4]], ids=lambda shape: shape.name)
+def test_two_endpoints_verify_one_plan(shape: Shape) -> None:
+    work = build(shape, "cpu", reference=True)
+    second = work.second_endpoint()
+    assert (second is None) == bool(shape.sources)
+    if second is not None:
+        before = [int(context.slot_run_counter) for context in (work.context, second)]
+        steps.plan_and_verify_two(work, second)
+        after = [int(context.slot_run_counter) for context in (work.context, second)]
+        assert [b - a for a, b in zip(before, after, strict=True)] == [shape.entries] * 2
+        assert int(work.context.violation_write_index) == int(second.violation_write_index) == 0
 
 
 def test_curves_reach_from_ten_thousand_entries_to_ten_million() -> None:
