@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import kvcanary
-from benchmarks.measure import cases, checks, floors, goals, growth, results, steps, tables
+from benchmarks.measure import cases, checks, floors, goals, growth, machine, results, steps, tables, timing
 from benchmarks.measure.cases import Shape, build
 
 SHAPES = [
@@ -230,3 +231,33 @@ def test_curves_reach_from_ten_thousand_entries_to_ten_million() -> None:
     curve = growth.Curve("few", "write", 2, (4, 8), "tokens")
     found = growth.measure((curve,), lambda s: build(s, "cpu", reference=True), lambda call: call() or 1.5, [].append)
     assert found == [{"title": "few", "over": "tokens", "points": [[4, 1.5], [8, 1.5]]}]
+
+
+def test_a_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is done on a GPU, with the references on the CPU and a clock that stands still."""
+
+    def once(call: Callable[[], None], **_: int) -> float:
+        call()
+        return 2.0
+
+    for name, instead in {"warm_up": lambda: None, "device_us": once, "host_us": once, "launches": once}.items():
+        monkeypatch.setattr(timing, name, instead)
+    monkeypatch.setattr(machine, "describe", lambda device: {**RESULT["machine"], "device": device, "card": "H200"})
+    monkeypatch.setattr(machine, "speeds", lambda: {"copy_gb_per_s": 2000.0, "sm_clock_ghz": 2.0})
+    monkeypatch.setattr(results, "build", lambda shape, device, reference=False: build(shape, "cpu", reference=True))
+    monkeypatch.setattr(checks, "_same_as_reference", lambda work: 100)
+    curve = growth.Curve("few", "write", 2, (4, 8), "tokens")
+    monkeypatch.setattr(growth, "CURVES", (curve,))
+    parts = dict.fromkeys(("plan_us", "verify_us", "write_us"), 4.0)
+    baseline = {**parts, "host_plan_us": 8.0, "host_verify_us": 8.0}
+    shapes = [replace(shape, baseline=baseline) for shape in SHAPES]
+    result = results.measure(shapes, "cuda", curves=True, say=lambda what: None)
+    for case in result["cases"]:
+        assert set(results.TIMED) == case["floor_us"].keys() == case["baseline_us"].keys()
+        assert case["us"]["step"] == 2.0 and case["host_us"] == dict.fromkeys(cases.PARTS, 2.0)
+        assert case["step_us"].keys() == case["host_step_us"].keys() == case["launches"].keys()
+        assert case["comparisons"] > 100
+    assert result["summary"]["step_times_faster"] == 6.0
+    assert result["growth"] == [{"title": "few", "over": "tokens", "points": [[4, 2.0], [8, 2.0]]}]
+    text = tables.text(json.loads(json.dumps(result)))
+    assert "copies 2000.0 GB/s, SM clock 2.0 GHz" in text and "6.00 times" in text
