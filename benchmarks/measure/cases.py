@@ -113,6 +113,14 @@ class Work:
     def _call(self, launcher: str) -> Callable[..., None]:
         return getattr(kvcanary, launcher + ("_torch_reference" if self.reference else ""))
 
+    def second_endpoint(self) -> Any | None:
+        """The context of another endpoint of the group, with a buffer of its own; None where its bytes would differ."""
+        if self.shape.sources:
+            return None
+        context = _copied(self.context)
+        values = {name: getattr(context, name) for name in context.__slots__}
+        return type(context)(**{**values, "kernel_kind": kvcanary.CanaryLaunchTag.HEAD_K_FULL})
+
     def twin(self, *, reference: bool) -> Work:
         """The same inputs, and copies of everything that the functions write."""
         plans = [_copied(plan) for plan in (self.verify_plan, self.write_plan)]

@@ -1,7 +1,8 @@
 """Measures cases and puts the figures into one plain dictionary, which is also what a result file holds.
 
-Of every case: `us` (device time of plan, verify, write, plan_and_verify and step), `host_us` (eager calls),
-`launches` of a step, and where they apply `baseline_us`, `baseline_host_us` and `floor_us` by the same names.
+Of every case: `us` (device time of plan, verify, write, plan_and_verify and step; plan_and_verify_two verifies for two
+endpoints), `host_us` (eager calls), `launches` of a step, and where they apply `baseline_us`, `baseline_host_us` and
+`floor_us` by the same names.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from . import checks, growth, machine, timing
 from .cases import PARTS, Shape, Work, build
 from .floors import floors_us
-from .steps import steps
+from .steps import plan_and_verify_two, steps
 
 TIMED = (*PARTS, "plan_and_verify", "step")
 Say = Callable[[str], None]
@@ -95,6 +96,8 @@ def _cuda_times(work: Work) -> dict[str, Any]:
     timing.warm_up()
     ways = steps(work)
     device = {part: timing.device_us(getattr(work, part)) for part in TIMED if part != "step"}
+    if (two := work.second_endpoint()) is not None:
+        device["plan_and_verify_two"] = timing.device_us(lambda: plan_and_verify_two(work, two))
     step_us = {name: timing.device_us(call) for name, call in ways.items()}
     host = {part: timing.host_us(getattr(work, part)) for part in PARTS}
     return {
@@ -128,6 +131,7 @@ def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
         "step_times_faster": round(_geometric_mean(ratios), 3),
         "step_times_floor": round(_geometric_mean(above), 3),
         "slower_than_baseline": slower,
+        "steps_slower_than_baseline": [c["name"] for c in compared if c["us"]["step"] > c["baseline_us"]["step"]],
     }
 
 

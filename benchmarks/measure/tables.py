@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from . import goals
+
 TITLES = ("case", "part", "µs", "baseline", "faster", "floor", "× floor", "launches")
+WORDS = {"case", "part", "cost over", "launches", "goal", "verdict"}  # columns of text, not of figures
 PARTS = {
     "plan": "plan",
     "verify": "verify",
@@ -21,6 +24,9 @@ def text(result: dict[str, Any]) -> str:
     growth = result.get("growth", [])
     if growth:
         parts.append(_table(("cost over", "count", "µs", "ns each"), list(_growth_rows(growth))))
+    held = list(goals.rows(result))
+    if held:
+        parts.append(_table(("goal", "baseline", "at most", "have", "verdict"), held))
     summary = _summary(result.get("summary", {}))
     return "\n\n".join([*parts, *([summary] if summary else [])])
 
@@ -43,6 +49,8 @@ def _rows(cases: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
             launches = _launches(case) if part == "step" else ""
             figures = _figures(case["us"][part], baseline.get(part), floor.get(part))
             yield (case["name"] if number == 0 else "", title, *figures, launches)
+        if "plan_and_verify_two" in case["us"]:
+            yield ("", "plan + 2 verifies", *_figures(case["us"]["plan_and_verify_two"], None, None), "")
         yield from _host_rows(case)
 
 
@@ -92,7 +100,11 @@ def _table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     kept = [column for column in range(len(titles)) if any(row[column] for row in rows)]
     titles, *rows = [tuple(row[column] for column in kept) for row in (titles, *rows)]
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
-    words = [column for column, title in enumerate(titles) if title in ("case", "part", "cost over", "launches")]
+    words = [
+        column
+        for column, title in enumerate(titles)
+        if title in ("case", "part", "cost over", "launches", "goal", "verdict")
+    ]
     lines = []
     for row in (titles, tuple("-" * width for width in widths), *rows):
         cells = [c.ljust(w) if n in words else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True))]

@@ -88,5 +88,4 @@ def launches(call: Call) -> int | None:
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         call()
         torch.cuda.synchronize()
-    cuda = torch.autograd.DeviceType.CUDA
-    return sum(event.device_type == cuda for event in profiled.events() or ()) or None
+    return sum(event.device_type.name == "CUDA" for event in profiled.events() or ()) or None

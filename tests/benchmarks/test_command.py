@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks import bench
-from benchmarks.measure import checks, results, tables, timing
+from benchmarks.measure import checks, growth, results, tables, timing
 from kvcanary_gen.cli import app
 from kvcanary_gen.commands import bench as command
 from tests.benchmarks.test_measure import RESULT
@@ -23,8 +23,9 @@ CASE = "decode bs1 p5120"
 
 @pytest.fixture
 def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call is made once, and takes a microsecond."""
+    """Every call is made once, and takes a microsecond; curves are short."""
     monkeypatch.setattr(timing, "cpu_us", lambda call: call() or 1.0)
+    monkeypatch.setattr(growth, "SMALL_CURVES", (growth.Curve("few", "write", 2, (4, 8), "tokens"),))
 
 
 @pytest.mark.usefixtures("untimed")

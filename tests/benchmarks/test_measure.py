@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import kvcanary
-from benchmarks.measure import cases, checks, floors, growth, results, steps, tables
+from benchmarks.measure import cases, checks, floors, goals, growth, machine, results, steps, tables, timing
 from benchmarks.measure.cases import Shape, build
 
 SHAPES = [
@@ -172,6 +174,7 @@ def test_summaries() -> None:
         "step_times_faster": 2.0,
         "step_times_floor": 2.828,
         "slower_than_baseline": ["two: write"],
+        "steps_slower_than_baseline": [],
     }
     assert results.summary([{"name": "cpu", "us": figures(1.0)}]) == {}
 
@@ -188,6 +191,38 @@ def test_tables_show_every_figure_beside_its_rivals() -> None:
     assert "Slower than the baseline: two: write." in lines
 
 
+def test_goals_are_about_one_card() -> None:
+    known = {shape.name: shape for shape in cases.read_cases()}
+    case = {"name": "decode bs1 p5120", "us": figures(9.9), "host_step_us": {"launchers": 80.0, "bound": 40.0}}
+    result = {**RESULT, "cases": [case], "machine": {**RESULT["machine"], "card": "NVIDIA H200"}}
+    found = {row[0]: row[1:] for row in goals.rows(result)}
+    assert found == {
+        "whole step, decode 1 x 5120": ("13.7", "9", "9.9", "missed by 10%"),
+        "host, whole step, the slowest case": ("", "50", "40.0", "reached"),
+    }
+    summary = {"step_times_faster": 3.6, "steps_slower_than_baseline": ["one"]}
+    last = [row[-1] for row in goals.rows({**result, "summary": summary})][-2:]
+    assert last == ["reached", "missed"]
+    assert list(goals.rows(RESULT)) == []
+    parts = {*results.TIMED, "plan_and_verify_two"}
+    for goal in json.loads(goals.GOALS.read_text("utf-8"))["goals"]:
+        assert goal["case"] in known and goal["part"] in parts and goal["at_most"] < goal["baseline"]
+    assert "missed by 10%" in tables.text(result)
+
+
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[3], SHAPES[4]], ids=lambda shape: shape.name)
+def test_two_endpoints_verify_one_plan(shape: Shape) -> None:
+    work = build(shape, "cpu", reference=True)
+    second = work.second_endpoint()
+    assert (second is None) == bool(shape.sources)
+    if second is not None:
+        before = [int(context.slot_run_counter) for context in (work.context, second)]
+        steps.plan_and_verify_two(work, second)
+        after = [int(context.slot_run_counter) for context in (work.context, second)]
+        assert [b - a for a, b in zip(before, after, strict=True)] == [shape.entries] * 2
+        assert int(work.context.violation_write_index) == int(second.violation_write_index) == 0
+
+
 def test_curves_reach_from_ten_thousand_entries_to_ten_million() -> None:
     entries, *tokens = growth.CURVES
     counts = [shape.entries for shape in entries.shapes()]
@@ -196,3 +231,33 @@ def test_curves_reach_from_ten_thousand_entries_to_ten_million() -> None:
     curve = growth.Curve("few", "write", 2, (4, 8), "tokens")
     found = growth.measure((curve,), lambda s: build(s, "cpu", reference=True), lambda call: call() or 1.5, [].append)
     assert found == [{"title": "few", "over": "tokens", "points": [[4, 1.5], [8, 1.5]]}]
+
+
+def test_a_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is done on a GPU, with the references on the CPU and a clock that stands still."""
+
+    def once(call: Callable[[], None], **_: int) -> float:
+        call()
+        return 2.0
+
+    for name, instead in {"warm_up": lambda: None, "device_us": once, "host_us": once, "launches": once}.items():
+        monkeypatch.setattr(timing, name, instead)
+    monkeypatch.setattr(machine, "describe", lambda device: {**RESULT["machine"], "device": device, "card": "H200"})
+    monkeypatch.setattr(machine, "speeds", lambda: {"copy_gb_per_s": 2000.0, "sm_clock_ghz": 2.0})
+    monkeypatch.setattr(results, "build", lambda shape, device, reference=False: build(shape, "cpu", reference=True))
+    monkeypatch.setattr(checks, "_same_as_reference", lambda work: 100)
+    curve = growth.Curve("few", "write", 2, (4, 8), "tokens")
+    monkeypatch.setattr(growth, "CURVES", (curve,))
+    parts = dict.fromkeys(("plan_us", "verify_us", "write_us"), 4.0)
+    baseline = {**parts, "host_plan_us": 8.0, "host_verify_us": 8.0}
+    shapes = [replace(shape, baseline=baseline) for shape in SHAPES]
+    result = results.measure(shapes, "cuda", curves=True, say=lambda what: None)
+    for case in result["cases"]:
+        assert set(results.TIMED) == case["floor_us"].keys() == case["baseline_us"].keys()
+        assert case["us"]["step"] == 2.0 and case["host_us"] == dict.fromkeys(cases.PARTS, 2.0)
+        assert case["step_us"].keys() == case["host_step_us"].keys() == case["launches"].keys()
+        assert case["comparisons"] > 100
+    assert result["summary"]["step_times_faster"] == 6.0
+    assert result["growth"] == [{"title": "few", "over": "tokens", "points": [[4, 2.0], [8, 2.0]]}]
+    text = tables.text(json.loads(json.dumps(result)))
+    assert "copies 2000.0 GB/s, SM clock 2.0 GHz" in text and "6.00 times" in text
