@@ -234,6 +234,33 @@ def test_slots_behind_a_short_table_are_not_those_of_the_batch_before() -> None:
     engine.manager.close()
 
 
+def test_a_ring_excuses_what_a_chunk_overwrites() -> None:
+    """A window of 4 in a ring of 4 slots: three tokens more overwrite two that the first of them still sees."""
+    for excused, found in ((False, {2, 3}), (True, set())):
+        world = World()
+        ring = world.group(pool_kind="SWA", window_size=3, first_has_predecessor=False)
+        manager = CanaryManager([ring], config(max_length=16))
+        reported = set()
+        for begin, end in ((0, 4), (4, 7), (7, 8)):
+            positions = torch.arange(begin, end)
+            slots = 1 + positions % 4
+            batch = kvcanary.CanaryBatch(
+                input_ids=positions + 100,
+                positions=positions,
+                slots={"SWA": slots},
+                tables={"SWA": (1 + torch.arange(16) % 4)[None]},
+                prefix_lens=world.int64([begin]),
+                extend_lens=world.int64([end - begin]),
+                excused={"SWA": slots} if excused else {},
+            )
+            with manager.forward(batch):
+                for kv in world.kv.values():
+                    kv[slots] = (positions + 7).to(torch.uint8)[:, None]
+            reported |= {record.slot for record in manager.step_end()}
+        assert reported == found
+        manager.close()
+
+
 # --- what was found is not lost ---------------------------------------------------------------------------------------
 
 
