@@ -57,6 +57,10 @@ generate: $(STAMP) ## write generated/ from spec/
 check: $(STAMP) ## fail if generated/ differs from spec/
 	$(PY) -m kvcanary_gen check
 
+.PHONY: record
+record: $(STAMP) ## put on record what kernels cost, which tests/aot compares with
+	$(PY) -m kvcanary_gen compile --extremes --target sm_90 --target gfx942 --record tests/aot/recorded.json
+
 .PHONY: demo
 demo: generate ## generate, run the demo, then the canary's own test
 	$(PY) examples/demo.py $(DEMO_ARGS)

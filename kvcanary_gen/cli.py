@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 
+from kvcanary_gen.commands.bench import bench
 from kvcanary_gen.commands.check import check
 from kvcanary_gen.commands.common import DEFAULT_SPEC, INTERRUPTED, guarded, quiet_exit
 from kvcanary_gen.commands.compile import compile_kernels
+from kvcanary_gen.commands.diff import diff
 from kvcanary_gen.commands.explain import explain
 from kvcanary_gen.commands.generate import generate
 from kvcanary_gen.commands.lint import lint
@@ -34,8 +36,10 @@ for _name, _command, _help in (
     ("generate", generate, "Write the generated folder from the spec."),
     ("check", check, "Compare the generated folder with the spec."),
     ("lint", lint, "Report every error of the spec on its line."),
+    ("diff", diff, "Classify what changed in the spec since a revision."),
     ("explain", explain, "Show what a name means and what it becomes."),
     ("compile", compile_kernels, "Compile every kernel ahead of time."),
+    ("bench", bench, "Time the kernels beside a baseline and the machine's limits."),
     ("schema", schema, "Print the JSON Schema of spec files."),
 ):
     app.command(_name, short_help=_help)(guarded(_command))

@@ -117,7 +117,10 @@ RULES: dict[str, Rule] = {
         "within the segment.",
     ),
     "KVG-037": Rule(
-        "recurrence", "A recurrence carries state along segments, and the domain has none.", "Use a segments domain."
+        "recurrence",
+        "A recurrence has no segments to run along, or no scratch that holds its state.",
+        "Use a segments domain. Declare the scratch as int64 records of the state, with a row for every entry and one "
+        "for every segment.",
     ),
     "KVG-038": Rule(
         "counter",

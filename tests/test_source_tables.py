@@ -165,6 +165,21 @@ def test_a_table_means_what_the_list_means(backend: str) -> None:
     assert math.prod(want) != 0
 
 
+@pytest.mark.parametrize("backend", ["reference", "triton"])
+@pytest.mark.parametrize("stride", [(8, 1, 8), (8, 8, 1)], ids=["last", "middle"])
+def test_rows_with_a_dimension_of_one_element(
+    stride: tuple[int, ...], backend: str, request: pytest.FixtureRequest
+) -> None:
+    """Such rows are packed whatever that dimension's stride, as a transposed view leaves it."""
+    if backend == "triton":
+        request.getfixturevalue("interpreted")
+    rows = torch.randn(5, 8).to(torch.bfloat16)
+    shape = (5, 8, 1) if stride[2] == 8 else (5, 1, 8)
+    plain, odd = (kvcanary.RealKvSource(tensor, 1, 16, 16) for tensor in (rows, rows.as_strided(shape, stride)))
+    want = [hash_of_slot([plain], slot, MODE.ALL) for slot in range(5)]
+    assert stored_hashes([odd], 5, MODE.ALL, backend) == want
+
+
 def test_forms() -> None:
     """How a table is read follows from where its bytes lie."""
 

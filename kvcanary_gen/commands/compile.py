@@ -29,11 +29,13 @@ from kvcanary_gen.commands.common import (
     local_path,
     plural,
 )
+from kvcanary_gen.commands.recording import on_record, read_record, report_gains, write_record
 from kvcanary_gen.diagnostics import suggest
 from kvcanary_gen.ir import Program
 
 if TYPE_CHECKING:
     from kvcanary_gen.aot import Report, Specialisation
+    from kvcanary_gen.recorded import Compiled
 
 _COLUMNS = {
     "registers": "registers",
@@ -63,12 +65,30 @@ def compile_kernels(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON; - for stdout.")
     ] = None,
+    extremes: Annotated[
+        bool, typer.Option("--extremes", help="Only the leanest and the richest form of each kernel.")
+    ] = False,
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="FILE", help="Put the figures on record, to compare with later.")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="FILE", help="Compile what is on record; fail if any of it gained."),
+    ] = None,
 ) -> None:
     """Compile every kernel ahead of time, in every specialisation, without a GPU; exit with 1 on spills."""
+    if against is not None and (record is not None or extremes):
+        raise typer.BadParameter("--against compares with a record, --record and --extremes make one: not both")
+    recorded = read_record(against) if against is not None else None
     program = _program(spec, out)
     targets = _targets(target)
-    jobs = _jobs(program, out, _kernels(program, kernel))
-    reports, failures = _compile(jobs, targets)
+    every = _jobs(program, out)
+    jobs = _chosen(program, every, _kernels(program, kernel), extremes)
+    pairs = [(job, target) for job in jobs for target in targets]
+    if recorded is not None:
+        pairs = on_record(recorded, every, pairs)
+    compiled, failures = _compile(pairs)
+    reports = _with_tensors(compiled)
     to_stdout = json_file is not None and str(json_file) == "-"
     if not to_stdout:
         _print_tables(reports, console())
@@ -81,9 +101,13 @@ def compile_kernels(
         else:
             json_file.write_text(text, encoding="utf-8")
     spilling = sum(report.spills > 0 for _, report in reports)
+    screen = console(stderr=to_stdout)
     if not to_stdout:
-        _print_sum(len(jobs), len(targets), spilling, len(failures), console())
-    if spilling or failures:
+        _print_sum(pairs, spilling, len(failures), screen)
+    grew = recorded is not None and report_gains(recorded, compiled, screen)
+    if record is not None and not failures:
+        write_record(record, compiled, screen)
+    if spilling or failures or grew:
         raise typer.Exit(FAILED)
 
 
@@ -127,47 +151,62 @@ def _list(names: object) -> str:
     return ", ".join(names)
 
 
-def _jobs(program: Program, out: Path, kernels: list[str]) -> list[Specialisation]:
+def _jobs(program: Program, out: Path) -> list[Specialisation]:
     os.environ.pop("TRITON_INTERPRET", None)  # it would leave Python functions where kernels should be
     try:
-        from kvcanary_gen.expr.phases import phases
         from kvcanary_gen.specialisations import package_loader, specialisations
 
-        jobs = specialisations(program, package_loader(out / program.header.package))
+        return specialisations(program, package_loader(out / program.header.package))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("torch", "triton"):
             raise
         raise fail(f"compiling needs {error.name}, which is not installed: pip install kvcanary") from None
+
+
+def _chosen(
+    program: Program, jobs: list[Specialisation], kernels: list[str], only_extremes: bool
+) -> list[Specialisation]:
+    from kvcanary_gen.expr.phases import phases
+    from kvcanary_gen.recorded import extremes
+
     wanted = {phase.name for kernel in kernels for phase in phases(program.kernels[kernel])}
-    return [job for job in jobs if job.kernel in wanted]
+    found = [job for job in jobs if job.kernel in wanted]
+    return extremes(found) if only_extremes else found
 
 
 # ---- compiling and telling -------------------------------------------------------------------------------------------
 
+Pairs = list[tuple["Specialisation", str]]
 Reports = list[tuple[list[str], "Report"]]
 
 
-def _compile(jobs: list[Specialisation], targets: list[str]) -> tuple[Reports, list[tuple[str, str]]]:
-    """Reports with the optional tensors that were given, and what did not compile."""
+def _compile(pairs: Pairs) -> tuple[list[Compiled], list[tuple[str, str]]]:
+    """What each form became on each target, and what did not compile."""
     from kvcanary_gen.aot import compile_one
     from kvcanary_gen.specialisations import given_tensors
 
-    reports: Reports = []
+    compiled: list[Compiled] = []
     failures: list[tuple[str, str]] = []
     screen = console(stderr=True)
     with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
-        task = progress.add_task("compiling", total=len(jobs) * len(targets))
-        for job in jobs:
-            given = given_tensors(job)
-            for target in targets:
-                progress.update(task, description=f"{job.kernel} for {target}")
-                try:
-                    reports.append((given, compile_one(job, target)))
-                except Exception as error:  # whatever a compiler raises
-                    reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-                    failures.append((f"{job.kernel} ({', '.join(given) or 'nothing optional'}) for {target}", reason))
-                progress.advance(task)
-    return reports, failures
+        task = progress.add_task("compiling", total=len(pairs))
+        for job, target in pairs:
+            progress.update(task, description=f"{job.kernel} for {target}")
+            try:
+                compiled.append((job, compile_one(job, target)))
+            except Exception as error:  # whatever a compiler raises
+                given = given_tensors(job)
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+                failures.append((f"{job.kernel} ({', '.join(given) or 'nothing optional'}) for {target}", reason))
+            progress.advance(task)
+    return compiled, failures
+
+
+def _with_tensors(compiled: list[Compiled]) -> Reports:
+    """Reports with the optional tensors that were given."""
+    from kvcanary_gen.specialisations import given_tensors
+
+    return [(given_tensors(job), report) for job, report in compiled]
 
 
 def _print_tables(reports: Reports, screen: Console) -> None:
@@ -204,7 +243,8 @@ def _style(name: str, report: Report) -> str:
     return "bold red" if name in ("spills", "local_accesses") and getattr(report, name) else ""
 
 
-def _print_sum(jobs: int, targets: int, spilling: int, failed: int, screen: Console) -> None:
+def _print_sum(pairs: Pairs, spilling: int, failed: int, screen: Console) -> None:
+    jobs, targets = len({id(job) for job, _ in pairs}), len({target for _, target in pairs})
     done = f"{plural(jobs, 'specialisation')} for {plural(targets, 'target')}"
     spills = f"{spilling} spill to local memory" if spilling else "none spills to local memory"
     screen.print(f"\n{done}: {f'{failed} failed, ' if failed else ''}{spills}.")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from kvcanary_gen.emit.code import invoke
 from kvcanary_gen.emit.torch_checks import emit_checks, emit_point_counters
 from kvcanary_gen.emit.torch_expr import TorchBlock
-from kvcanary_gen.expr.inventory import chain_nodes, ending_nodes, point_nodes
+from kvcanary_gen.expr.inventory import chain_nodes, effect_nodes, ending_nodes
 from kvcanary_gen.expr.nodes import Node, Var
 from kvcanary_gen.expr.schedule import chain_lets
+from kvcanary_gen.expr.simplify import used_lets
 from kvcanary_gen.ir import RecurrenceDomain
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ def emit_recurrence(emitter: ReferenceEmitter, domain: RecurrenceDomain) -> None
     report = kernel.report
     emit_checks(emitter, () if report is None else report.before, domain.owner)
     _states(emitter, domain)
-    read = [*point_nodes(kernel), *ending_nodes(kernel), *(node for _, node in kernel.lets)]
-    _indices(block, domain, read, "", always={domain.index})
-    emitter.lets(kernel.lets)
+    read = [*effect_nodes(kernel), *ending_nodes(kernel)]
+    lets = used_lets(kernel.lets, read)
+    _indices(block, domain, [*read, *(node for _, node in lets)], "", always={domain.index})
+    emitter.lets(lets)
     for store in kernel.stores:
         emitter.store(store, "False")
     emit_point_counters(emitter, domain.index)

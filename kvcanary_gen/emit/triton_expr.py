@@ -354,7 +354,10 @@ class Block(Writer):
         left = self.typed(node.left, mask) if alone else self.value(node.left, mask)
         right = self.value(node.right, mask)
         if node.op in ("//", "%") and not self.facts.not_negative(node.left):
-            return invoke("lang.floor_div" if node.op == "//" else "lang.floor_mod", left, right)
+            name = "lang.floor_div" if node.op == "//" else "lang.floor_mod"
+            # The compiler divides by what it knows; other divisors are one value for all lanes, or not.
+            quick = self.is_uniform(node.right) and not self.is_literal(node.right)
+            return invoke(f"{name}_by" if quick else name, left, right)
         return operator(node.op, left, right)
 
     def _logic(self, node: Logic, mask: Code) -> Code:

@@ -45,6 +45,7 @@ def _block(program: Program, fold: FoldIR) -> Block:
         facts=Facts({}, {}),
         prefix="",
         taken=taken,
+        uniform=set(fold.numbers),
     )
 
 

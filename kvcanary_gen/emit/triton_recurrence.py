@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
 from kvcanary_gen.emit.triton_checks import emit_checks, emit_point_counters
 from kvcanary_gen.emit.triton_expr import TRUE, pointer_name
-from kvcanary_gen.expr.inventory import bounded_count, point_nodes
+from kvcanary_gen.expr.inventory import bounded_count, chain_nodes, effect_nodes
 from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
 from kvcanary_gen.expr.phases import saved_load, segment_row
 from kvcanary_gen.expr.schedule import chain_lets
+from kvcanary_gen.expr.simplify import Lets, used_lets
 from kvcanary_gen.ir import EntriesDomain
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
     count = block.named(bounded_count(domain), TRUE, "count")
     offsets = pointer_name(domain.segments)
     program, apart, segment, first, end, start, found, begin = (block.fresh(name) for name in _NAMES)
-    read = [*point_nodes(emitter.kernel), *(node for _, node in emitter.kernel.lets)]
+    lets = used_lets(emitter.kernel.lets, effect_nodes(emitter.kernel))
+    read = [*effect_nodes(emitter.kernel), *(node for _, node in lets)]
     owned = any(isinstance(part, Var) and part.name == domain.owner for node in read for part in node.walk())
     block.text(f"{program} = tl.program_id(0).to(tl.int64)")
     block.text("# Segments that share entries, as broken offsets make them, are taken one by one.")
@@ -49,7 +51,8 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
             block.text(f"if {apart}:")
             with block.indented():
                 block.text(f"{domain.index} = {program} * BLOCK + tl.arange(0, BLOCK)")
-                search = invoke("lang.bisect_segment", domain.index, offsets, count)
+                # Entries of a decode batch are one a segment, so a block gains nothing from searching first.
+                search = invoke("lang.bisect_segment", domain.index, "tl.zeros([], tl.int64)", count, offsets, count)
                 block.write(f"{domain.owner if owned else '_'}, {begin}, {found} = ", search)
                 block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), limit))))
                 block.text(f"{domain.within} = {domain.index} - {begin}")
@@ -62,7 +65,7 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
                 block.text(f"{domain.index} = {first} + {domain.within}")
                 block.text(f"mask = {domain.index} < {end}")
                 walk.emit(start, first, end)
-            _body(emitter, domain)
+            _body(emitter, domain, lets)
             block.text(f"{start} += BLOCK")
         block.text(f"{segment} += tl.num_programs(0)")
 
@@ -76,13 +79,13 @@ def _read_states(emitter: KernelEmitter, domain: EntriesDomain) -> None:
     emitter.block.facts = before
 
 
-def _body(emitter: KernelEmitter, domain: EntriesDomain) -> None:
+def _body(emitter: KernelEmitter, domain: EntriesDomain, lets: Lets) -> None:
     """Everything that happens at an entry, on the whole block at once."""
     before = emitter.block.facts
     mask = Atom("mask")
     emitter.bounded(domain.owner, domain.bound)
     emitter.bounded(domain.index, domain.limit)
-    emitter.lets(emitter.kernel.lets, mask)
+    emitter.lets(lets, mask)
     for store in emitter.kernel.stores:
         emitter.store(store, mask)
     emit_point_counters(emitter, mask)
@@ -97,6 +100,8 @@ class _Walk:
         self.emitter, self.domain = emitter, domain
         block, kernel = emitter.block, emitter.kernel
         self.lets = chain_lets(kernel)
+        read = [*chain_nodes(kernel), *(node for _, node in self.lets)]
+        self.indexed = any(isinstance(p, Var) and p.name == domain.index for node in read for p in node.walk())
         self.at = block.fresh("at")
         self.names: dict[str, str] = {domain.index: block.fresh("chain_index"), domain.within: self.at}
         for name, _ in [*((s.name, s.first) for s in kernel.state), *self.lets]:
@@ -136,7 +141,8 @@ class _Walk:
         before = block.facts
         index = self.names[domain.index]
         emitter.bounded(index, domain.limit)
-        block.text(f"{index} = {first} + {self.at}")
+        if self.indexed:
+            block.text(f"{index} = {first} + {self.at}")
         for state in emitter.kernel.state:
             here, name = f"{domain.within} == {self.at}", self.names[state.name]
             block.text(f"{state.name} = tl.where({here}, {name}, {state.name})")

@@ -34,12 +34,17 @@ def segment_nodes(kernel: KernelIR) -> Iterator[Node]:
 
 def point_nodes(kernel: KernelIR) -> Iterator[Node]:
     """Of a point, except its lets."""
+    yield from chain_nodes(kernel)
+    yield from effect_nodes(kernel)
+
+
+def effect_nodes(kernel: KernelIR) -> Iterator[Node]:
+    """What a point stores, counts and reports."""
     yield from (offsets.sum for offsets in kernel.offsets)
     for store in (*kernel.stores, *kernel.finals):
         yield from store.indices
         yield store.value
     yield from (counter.add for counter in kernel.counters)
-    yield from chain_nodes(kernel)
     yield from _check_nodes(() if kernel.report is None else kernel.report.checks)
 
 

@@ -41,6 +41,8 @@ class RecordChecker(OperatorChecker):
             return Const(Type.INT, self.scope.members[member], member)
         if any(name.startswith(f"{owner}.") for name in self.scope.members):
             self.fail(node, "KVG-012", f"unknown member '{member}'{suggest(member, self.scope.members)}")
+        if owner and self.scope.meaning(owner) is None:
+            self.unknown(node, owner)
         return super()._visit_Attribute(node)
 
     def _record_load(self, node: ast.Attribute, element: ast.Subscript) -> Node:

@@ -70,6 +70,8 @@ class Scope:
             words = {"param": "a parameter", "scalar": "a scalar", "dim": "a size", "total": "a total"}
             words["index"] = "an index"
             return words.get(self.variables[name][1], "a `let`")
+        if name in self.records:
+            return "a record"
         if name in self.constants:
             return "a constant"
         if name in self.tensors:
@@ -77,4 +79,4 @@ class Scope:
         return "a function" if name in self.functions or name in BUILTINS else None
 
     def names(self) -> Iterable[str]:
-        return [*self.variables, *self.constants, *self.tensors, *self.functions, *BUILTINS]
+        return [*self.variables, *self.records, *self.constants, *self.tensors, *self.functions, *BUILTINS]

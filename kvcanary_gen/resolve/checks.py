@@ -52,8 +52,7 @@ def read_lets(reader: KernelReader, names: LetReader, lets: dict[str, str], *pat
 
 
 def _read_record(names: LetReader, name: str, record: tuple[str, tuple[Node, ...]] | None, mark: Mark) -> set[str]:
-    names.declare(name, mark)
-    if record is None:
+    if not names.declare(name, mark) or record is None:
         names.scope = names.scope.with_let(name, None)
         return set()
     tensor, indices = record

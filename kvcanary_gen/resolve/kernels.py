@@ -70,13 +70,14 @@ def _kernel(reader: KernelReader) -> KernelIR | None:
         "offsets": [part.tensor for part in offsets],
         "finally": [store.tensor for store in finals],
         "counters": [counter.tensor for counter in counters],
-        "recurrence": [kernel.recurrence.saved] if kernel.recurrence and _runs_along(domain) else [],
+        "recurrence": [kernel.recurrence.saved] if kernel.recurrence and recurrence.saves else [],
         "report": [] if report is None else [report.ring, report.next],
     }
     wanted = len(kernel.store) + len(kernel.offsets) + len(kernel.finally_) + len(kernel.counters)
     found = len(stores) + len(offsets) + len(finals) + len(counters)
     reports = kernel.report is not None or bool(kernel.checks) or kernel.after is not None
-    check_written(reader, writers, complete=found == wanted and (report is not None) == reports)
+    saves = recurrence.saves == (kernel.recurrence is not None)
+    check_written(reader, writers, complete=found == wanted and (report is not None) == reports and saves)
     check_functions(reader)
     check_folds(reader)
     if domain is None or not reader.complete:
@@ -110,11 +111,6 @@ def _kernel(reader: KernelReader) -> KernelIR | None:
         tuple(after_lets),
     )
     return with_used(found_kernel, shared)
-
-
-def _runs_along(domain: Domain | None) -> bool:
-    """Whether a recurrence has segments to run along; a domain with errors may have them."""
-    return domain is None or isinstance(domain, RecurrenceDomain)
 
 
 @dataclass(frozen=True)

@@ -25,22 +25,24 @@ class LetReader:
         self.lets: list[tuple[str, Node]] = []
         self.sizes: dict[str, int] = {}
 
-    def declare(self, name: str, mark: Mark) -> None:
-        """Reports a name that cannot be declared here. No name has two meanings, not even one behind the other."""
+    def declare(self, name: str, mark: Mark) -> bool:
+        """Whether a name can be declared here; if not, says why. No name has two meanings, one behind the other."""
         if not check_name(self.context, name, mark):
-            return
+            return False
         meaning = self.taken.get(name) or self.scope.meaning(name)
         if meaning is not None:
             self.context.out.add(mark, "KVG-014", f"'{name}' is {meaning} in {self.owner} already")
+        return meaning is None
 
     def read(self, name: str, text: LocatedStr, mark: Mark) -> None:
         """Reads `name: text`."""
-        self.declare(name, mark)
+        declared = self.declare(name, mark)
         node = parse_expr(text, self.scope, None, self.context.out, f"'{name}'")
         if node is not None and not self._is_bounded(name, node):
             self.context.out.add(mark, "KVG-029", f"'{name}' has more than {MAX_NODES} parts when written out")
             node = None
-        self.scope = self.scope.with_let(name, None if node is None else node.type)
+        # A name that has a meaning keeps it.
+        self.scope = self.scope.with_let(name, node.type if node is not None and declared else None)
         if node is not None:
             self.lets.append((name, node))
 

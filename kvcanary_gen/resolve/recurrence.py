@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcanary_gen.expr.nodes import Call, Load, Node, Type
+from kvcanary_gen.expr.nodes import Binary, Call, Const, Load, Node, Type, Var
 from kvcanary_gen.expr.scope import Scope
 from kvcanary_gen.ir import Domain, RecurrenceDomain, StateIR, TensorArg
 from kvcanary_gen.resolve.checks import Lets, read_lets
@@ -21,6 +22,7 @@ class Recurrence:
 
     def __init__(self, reader: KernelReader, names: LetReader, domain: Domain | None) -> None:
         self.reader = reader
+        self.domain = domain
         self.declared = reader.kernel.recurrence
         self.lets: Lets = []
         self.of_records: set[str] = set()
@@ -28,6 +30,8 @@ class Recurrence:
         self.shared: Lets = []
         self.firsts: Lets = []
         self.scope = names.scope
+        # Whether the state has a place to be saved.
+        self.saves = False
         if self.declared is None:
             return
         if isinstance(domain, RecurrenceDomain):
@@ -49,7 +53,8 @@ class Recurrence:
         outer = replace(names.scope, variables={n: v for n, v in names.scope.variables.items() if n not in inner})
         outer = reader.with_stored(replace(outer, hidden={**outer.hidden, **inner}))
         with reader.reading_outputs():
-            segment = LetReader(reader.context, reader.name, outer, names.taken)
+            taken = {**names.taken, **dict.fromkeys(inner, "an index")}
+            segment = LetReader(reader.context, reader.name, outer, taken)
             self.of_records = read_lets(reader, segment, declared.let, "recurrence", "let")
             self.lets, self.scope = segment.lets, segment.scope
             self._show(names, segment)
@@ -76,6 +81,7 @@ class Recurrence:
                 names.scope = names.scope.with_let(name, None)
             elif name in segment.scope.records:
                 hidden[name] = "is known before anything is stored, and not afterwards"
+        names.taken |= dict.fromkeys(hidden, "a `let`")
         names.scope = replace(names.scope, hidden={**names.scope.hidden, **hidden})
 
     def _reads_outputs(self, node: Node) -> bool:
@@ -99,23 +105,47 @@ class Recurrence:
             node = reader.expr(text, scope, first.type, "`next`", "recurrence", "state", name, "next")
             if node is not None:
                 found.append(StateIR(name, first, node))
-        self._check_saved()
+        self.saves = isinstance(self.domain, RecurrenceDomain) and self._check_saved(self.domain)
         return advances, found
 
-    def _check_saved(self) -> None:
-        """The scratch has a field for each variable of the state, in order and of its type."""
+    def _check_saved(self, domain: RecurrenceDomain) -> bool:
+        """The scratch has a row for every entry and every segment, a field for each variable of the state."""
         assert self.declared is not None
         reader, name = self.reader, self.declared.saved
         mark, argument = reader.place("recurrence", "saved"), self.reader.mine.get(name)
         if name not in reader.output_names or not isinstance(argument, TensorArg):
             if not reader.excuses(name):
                 reader.context.unknown(mark, "output", name, sorted(reader.output_names))
-            return
+            return False
         if len(self.firsts) < len(self.declared.state):
-            return
+            return False
         fields = {} if argument.record is None else record_fields(reader.context.document, argument.record)
         have = [(field, type_) for field, (type_, _) in fields.items()]
         want = [(state, first.type) for state, first in self.firsts]
         if argument.dtype != "int64" or have != want:
             named = ", ".join(f"{state}: {type_.value}" for state, type_ in want)
             reader.fail(mark, "KVG-037", f"'{name}' must be int64 records of the fields {named}")
+            return False
+        if not _covers(argument.shape[0].length, (domain.limit, domain.bound)):
+            of = reader.kernel.domain
+            rows = f"{of.limit} + {of.count if of.bound is None else of.bound}"
+            message = f"'{name}' must be >= {rows} rows long: one for every entry, and one for every segment"
+            reader.fail(mark, "KVG-037", message)
+            return False
+        return True
+
+
+def _covers(length: Node, parts: tuple[Node, ...]) -> bool:
+    """Whether a length is plainly no less than the sum of other lengths."""
+    more = Counter(_terms(length))
+    for part in parts:
+        more.subtract(_terms(part))
+    return all(times >= 0 for times in more.values()) and all(map(_is_length, more))
+
+
+def _terms(node: Node) -> list[Node]:
+    return [*_terms(node.left), *_terms(node.right)] if isinstance(node, Binary) and node.op == "+" else [node]
+
+
+def _is_length(node: Node) -> bool:
+    return node.value >= 0 if isinstance(node, Const) else isinstance(node, Var)

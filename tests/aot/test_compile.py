@@ -8,7 +8,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import triton
 
+from kvcanary_gen import recorded
 from kvcanary_gen.aot import DEFAULT_TARGETS, Report, Specialisation, compile_kernel, compile_one, parse_target
 from kvcanary_gen.expr.phases import phases
 from kvcanary_gen.specialisations import package_loader, specialisations
@@ -24,31 +26,60 @@ def jobs() -> list[Specialisation]:
     return specialisations(PROGRAM, package_loader(ROOT / "generated" / PROGRAM.header.package))
 
 
-# Targets for which every form is compiled in each run; the others get all of theirs in the nightly one.
-EVERY_FORM = ("sm_90", "gfx942")
+# Targets of the record.
+RECORDED = ("sm_90", "gfx942")
+# Of kernels with many forms, each run compiles every fifth for one target; the nightly run compiles all for all.
+SAMPLED, FIFTH = "sm_90", 5
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 
+# `make record` writes it anew.
+RECORD = recorded.read(Path(__file__).with_name("recorded.json"))
+
+
 @cache
-def reports(kernel: str, target: str) -> list[Report]:
-    """Reports of a kernel's forms; of a target beside the two, the leanest and the richest form."""
+def reports(kernel: str, target: str) -> list[tuple[Specialisation, Report]]:
+    """A kernel's forms and their reports: the leanest and the richest form, and some of the others."""
     forms = [job for job in jobs() if job.kernel == kernel]
-    if target not in EVERY_FORM and not NIGHTLY:
-        forms = [forms[0], forms[-1]]
-    return [compile_one(job, target) for job in forms]
+    if not NIGHTLY:
+        ends = recorded.extremes(forms)
+        others = [job for job in forms if job not in ends]
+        many = len(forms) > 2 * FIFTH
+        forms = ends + (others[:: FIFTH if many else 1] if target == SAMPLED else [])
+    return [(job, compile_one(job, target)) for job in forms]
 
 
 @pytest.mark.parametrize("target", DEFAULT_TARGETS)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_no_spills(kernel: str, target: str) -> None:
-    """No register goes to local memory, whichever optional tensors there are."""
+def test_no_spills_and_nothing_gained(kernel: str, target: str) -> None:
+    """No register goes to local memory, and no form on record loads or stores more than it did."""
     compiled = reports(kernel, target)
     assert compiled
-    for report in compiled:
+    for _, report in compiled:
         assert (report.spills, report.local_accesses) == (0, 0), report
         assert report.registers > 0
         assert report.code_bytes > 0
         assert report.stores + report.atomics > 0, "a kernel that stores nothing"
+    found = recorded.gains(RECORD, compiled, triton.__version__)
+    assert not found, "\n".join(["`make record`, if this is meant:", *map(str, found)])
+
+
+def test_the_record_is_of_these_kernels() -> None:
+    """Every kernel's leanest and richest form for the two targets, and nothing else."""
+    assert recorded.strays(RECORD, jobs()) == []
+    want = {(job.kernel, recorded.form(job), target) for job in recorded.extremes(jobs()) for target in RECORDED}
+    assert recorded.recorded_forms(RECORD) == want
+
+
+def test_the_record_is_of_this_compiler() -> None:
+    """Without this, loads and stores were not compared."""
+    job = recorded.extremes(jobs())[0]
+    for target in RECORDED:
+        report = compile_one(job, target)
+        if not recorded.comparable(RECORD, report, triton.__version__):
+            pytest.skip(f"the record is of Triton {RECORD['triton']}; only spills were compared")
+        figures = RECORD["kernels"][job.kernel][recorded.form(job)][target]
+        assert figures["loads"] > 0 and figures["stores"] > 0
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -15,6 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from kvcanary_gen.aot import Specialisation
+from kvcanary_gen.recorded import extremes
 from kvcanary_gen.specialisations import package_loader, specialisations
 from tests.support.program import PROGRAM, ROOT
 
@@ -58,7 +59,7 @@ def call(job: Specialisation, number: int, offset: int) -> None:
 def main() -> None:
     driver.set_active(NamesTarget())
     counts: dict[str, list[int]] = {}
-    for job in specialisations(PROGRAM, package_loader(ROOT / "generated" / PROGRAM.header.package)):
+    for job in extremes(specialisations(PROGRAM, package_loader(ROOT / "generated" / PROGRAM.header.package))):
         before = len(job.function.device_caches[0][0])
         for number in NUMBERS:
             for offset in (0, 1):

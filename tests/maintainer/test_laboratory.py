@@ -28,7 +28,11 @@ FUNCTIONS = sorted(name for file in DECLARED for name in {**file.get("kernels", 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_agrees_with_the_interpreter(laboratory: Built, name: str) -> None:
-    agree(laboratory, [name], draws=24)
+    kernel, draws = laboratory.program.kernels.get(name), 24
+    if kernel is not None and kernel.state:
+        # The sixth draw is a large one; Triton's interpreter takes a minute for one that walks and reports.
+        draws = 8 if kernel.report is None else 5
+    agree(laboratory, [name], draws=draws)
 
 
 def test_every_function_is_tried(laboratory: Built) -> None:

@@ -97,7 +97,7 @@ BAD = {
         {},
         {"forwards": ()},
         "KVC-054",
-        "forwards must be a tuple of different names, at least one, got ()",
+        "forwards must be a tuple of different names other than 'sweep', at least one, got ()",
     ),
     "two forwards of one name": ({"KVCANARY_FORWARDS": "a,a"}, {}, "KVC-054", "forwards must be"),
     "a journal that is no path": ({}, {"journal": 3}, "KVC-054", "journal must be a path or None, got 3"),

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 
 from kvcanary_gen.ir import Program
-from kvcanary_gen.oracle.case import Case, run_case
+from kvcanary_gen.oracle.case import Case, calls, run_case
 from kvcanary_gen.oracle.roles import Roles, roles
 from kvcanary_gen.oracle.undecided import Contested, Undecided
 from kvcanary_gen.oracle.values import Array, Value, Values
@@ -41,7 +41,8 @@ class Judge:
         self.program = program
         self.surface = surface
         self.roles: Roles = roles(program, surface)
-        self.scratch = {workspace.name for workspace in surface.workspaces}
+        saved = {bind[kernel.saved] for kernel, bind in calls(program, surface) if kernel.saved}
+        self.scratch = saved | {workspace.name for workspace in surface.workspaces}
         self.undecided = sorted(set(self.roles.targets.values()))
 
     def wrong(self, case: Case, have: Values, *, ordered: bool) -> list[str]:

@@ -179,8 +179,8 @@ def real_kv_hash_of_source(
     page_size = page_size.to(tl.int64) + 0
     num_bytes_per_token = num_bytes_per_token.to(tl.int64) + 0
     read_bytes = read_bytes.to(tl.int64) + 0
-    row = lang.floor_div(slot, page_size)
-    first = lang.floor_mod(slot, page_size) * num_bytes_per_token
+    row = lang.floor_div_by(slot, page_size)
+    first = lang.floor_mod_by(slot, page_size) * num_bytes_per_token
     if REAL_KV_HASH_MODE == REAL_KV_HASH_MODE_PARTIAL:
         length = tl.minimum(read_bytes, PARTIAL_REAL_KV_BYTES)
     else:

@@ -6,6 +6,7 @@ References are for tests and for devices without Triton. They read device data o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -142,8 +143,11 @@ def _spread_field(field: torch.Tensor | int, reasons: torch.Tensor) -> torch.Ten
 
 
 def byte_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor as rows of bytes, whatever its dtype."""
-    return tensor.flatten(1).view(torch.uint8)
+    """A tensor with packed rows as rows of bytes, whatever its dtype and number of dimensions."""
+    if tensor.dim() > 2 or tensor.stride(-1) != 1:
+        # Rows whose last dimension has one element are packed whatever its stride, which a view does not take.
+        tensor = tensor.as_strided((tensor.shape[0], math.prod(tensor.shape[1:])), (tensor.stride(0), 1))
+    return tensor.view(torch.uint8)
 
 
 def load_word(rows: torch.Tensor, row: torch.Tensor, byte: torch.Tensor, size: int) -> torch.Tensor:

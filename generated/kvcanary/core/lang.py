@@ -72,11 +72,27 @@ def offsets_ascend(offsets_ptr, count, SCAN: tl.constexpr):
 
 
 @triton.jit
-def bisect_segment(index, offsets_ptr, count):
-    """The segment that holds each index, of offsets that ascend: (segment, its first index, whether there is one)."""
-    segment = tl.zeros_like(index)
-    high = segment + count
-    span = count
+def ends_up_to(index, offsets_ptr, count):
+    """How many of the first `count` segments end at or before one index, of offsets that ascend."""
+    low = tl.zeros([], tl.int64)
+    high = low + count
+    while low < high:
+        middle = (low + high) >> 1
+        past = tl.load(offsets_ptr + middle + 1) <= index
+        low = tl.where(past, middle + 1, low)
+        high = tl.where(past, high, middle)
+    return low
+
+
+@triton.jit
+def bisect_segment(index, lowest, highest, offsets_ptr, count):
+    """The segment that holds each index, of offsets that ascend: (segment, its first index, whether there is one).
+
+    It is none before `lowest` and none behind `highest`.
+    """
+    segment = tl.zeros_like(index) + lowest
+    high = tl.zeros_like(index) + highest
+    span = highest - lowest
     while span > 0:
         middle = (segment + high) >> 1
         open_ = segment < high
@@ -92,12 +108,15 @@ def bisect_segment(index, offsets_ptr, count):
 def find_segment(index, offsets_ptr, count, SCAN: tl.constexpr):
     """The last segment that holds each index: (segment, its first index, whether there is one).
 
-    Ascending offsets are bisected. Others are searched one by one, so that hostile offsets mean the same everywhere.
+    Ascending offsets are bisected, for a block first: it mostly lies in one segment, or in few. Others are searched
+    one by one, so that hostile offsets mean the same everywhere.
     """
     segment = tl.zeros_like(index)
     found = index < 0
     if offsets_ascend(offsets_ptr, count, SCAN):
-        segment, _, found = bisect_segment(index, offsets_ptr, count)
+        lowest = ends_up_to(tl.min(index, axis=0), offsets_ptr, count)
+        highest = ends_up_to(tl.max(index, axis=0), offsets_ptr, count)
+        segment, _, found = bisect_segment(index, lowest, highest, offsets_ptr, count)
     else:
         candidate = tl.zeros([], tl.int64)
         while candidate < count:
@@ -195,6 +214,27 @@ def floor_div(a, b):
     """a // b rounded down, for positive b; Triton's own rounds towards zero."""
     quotient = a // b
     return quotient - (quotient * b > a).to(tl.int64)
+
+
+@triton.jit
+def floor_div_by(a, b):
+    """a // b rounded down, for a positive b that is one value; a division of 64 bits would take a hundred steps."""
+    quotient = a
+    if b != 1:
+        inverse = 1.0 / b.to(tl.float64)
+        quotient = tl.floor(a.to(tl.float64) * inverse).to(tl.int64)
+        # A float64 has 53 bits of the 64, so what is left over is divided as well.
+        rest = a - quotient * b
+        quotient += tl.floor(rest.to(tl.float64) * inverse).to(tl.int64)
+        rest = a - quotient * b
+        quotient += (rest >= b).to(tl.int64) - (rest < 0).to(tl.int64)
+    return quotient
+
+
+@triton.jit
+def floor_mod_by(a, b):
+    """a modulo a positive b that is one value, never negative."""
+    return a - floor_div_by(a, b) * b
 
 
 @triton.jit

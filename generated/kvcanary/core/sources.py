@@ -11,7 +11,7 @@ from typing import overload
 import torch
 
 from .. import errors, layout, structs
-from . import checks
+from . import checks, eager
 
 # Bytes of a row's piece that a kernel reads at once, in words, and the longest fold that needs no more than one.
 LARGEST_TILE = 8
@@ -19,7 +19,7 @@ LARGEST_TILE = 8
 
 def row_bytes(tensor: torch.Tensor) -> int:
     """Bytes of a row, whatever the dtype."""
-    return tensor[:1].numel() * tensor.element_size() if tensor.shape[0] else 0
+    return math.prod(tensor.shape[1:]) * tensor.element_size()
 
 
 def row_stride(tensor: torch.Tensor) -> int:
@@ -28,8 +28,13 @@ def row_stride(tensor: torch.Tensor) -> int:
 
 
 def packed(tensor: torch.Tensor) -> bool:
-    """Whether the elements of each row lie side by side."""
-    return tensor[:1].is_contiguous()
+    """Whether the elements of each row lie side by side; asked without a view of one, which would take longer."""
+    want = 1
+    for length, stride in zip(reversed(tensor.shape[1:]), reversed(tensor.stride()[1:]), strict=True):
+        if length != 1 and stride != want:
+            return tensor.numel() == 0
+        want *= length
+    return True
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ def real_kv_source_arguments(sources: Sequence[structs.RealKvSource], most: int)
         return [sources.table, len(sources), *[None, 0, 0, 0, 0, 0, 0] * most]
     found: list[object] = [None, 0]
     for source in sources:
-        found += [source.tensor.view(torch.uint8), *_real_kv_source_numbers(source)]
+        found += [eager.byte_rows(source.tensor), *_real_kv_source_numbers(source)]
     for _ in range(most - len(sources)):
         found += [None, 0, 0, 0, 0, 0, 0]
     return found

@@ -106,11 +106,11 @@ def _write_entries_chain_kernel(
         next_token = tl.load(input_ids_ptr + next_i, mask=next_mask, other=0)
         next_position = tl.load(positions_ptr + next_i, mask=next_mask, other=0)
         next_moves = (next_mask & next_stored).to(tl.int32)
-        at = tl.zeros([], tl.int32)
-        steps = tl.minimum(length - start, BLOCK).to(tl.int32)
+        at = tl.zeros([], tl.int64)
+        steps = tl.minimum(length - start, BLOCK)
         while at < steps:
             for step in tl.static_range(4):
-                entry = tl.full([BLOCK], step, tl.int32) + at
+                entry = (tl.full([BLOCK], step, tl.int64) + at).to(tl.int32)
                 here = mask & (lane == entry)
                 tl.store(write_chain_ptr + i * write_chain_words, prev_hash, mask=here & (i < write_chain_len))
                 tl.store(
@@ -237,7 +237,7 @@ def _write_entries_kernel(
         while start < tl.where(apart, 1, end - first):
             if apart:
                 i = program * BLOCK + tl.arange(0, BLOCK)
-                r, begin, found = lang.bisect_segment(i, write_offsets_ptr, count)
+                r, begin, found = lang.bisect_segment(i, tl.zeros([], tl.int64), count, write_offsets_ptr, count)
                 mask = found & (i < num_new_tokens)
                 j = i - begin
                 prev_hash = tl.load(
@@ -458,7 +458,7 @@ def _write_entries_after_kernel(
         while start < tl.where(apart, 1, end - first):
             if apart:
                 i = program * BLOCK + tl.arange(0, BLOCK)
-                _, begin, found = lang.bisect_segment(i, write_offsets_ptr, count)
+                _, begin, found = lang.bisect_segment(i, tl.zeros([], tl.int64), count, write_offsets_ptr, count)
                 mask = found & (i < num_new_tokens)
                 j = i - begin
                 prev_hash = tl.load(

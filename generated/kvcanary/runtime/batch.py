@@ -51,7 +51,7 @@ class CanaryBatch:
             one more than the longest such chain.
         token_offset (int, optional): Column of the history for position p is p plus this; the pool's own if None.
         forward (str): Which of the configured forwards it is; the first if empty.
-        request_ids: The engine's names of the requests, for reports.
+        request_ids: The engine's names of the requests, for reports, which show what is no text by its `str`.
     """
 
     input_ids: torch.Tensor
@@ -71,7 +71,7 @@ class CanaryBatch:
     write_passes: int = 1
     token_offset: int | None = None
     forward: str = ""
-    request_ids: Sequence[str] | None = None
+    request_ids: Sequence[object] | None = None
 
     def __post_init__(self) -> None:
         tensors: checks.Tensors = []
@@ -83,6 +83,14 @@ class CanaryBatch:
         checks.kinds(tensors)
         checks.kind("batch.write_passes", self.write_passes, int)
         checks.kind("batch.forward", self.forward, str)
+        if self.token_offset is not None:
+            checks.kind("batch.token_offset", self.token_offset, int)
+            checks.int64("batch.token_offset", self.token_offset)
+        for name in ("slots", "tables", "excused"):
+            if not isinstance(getattr(self, name), (torch.Tensor, Mapping)):
+                want, have = "be a tensor, or a mapping of tensors by pool", f"{getattr(self, name)!r:.80}"
+                name = f"batch.{name}"
+                raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
         lengths = {
             "prefix_lens": (self.prefix_lens, "seq_lens", self.seq_lens),
             "extend_lens": (self.extend_lens, "query_start_loc", self.query_start_loc),
@@ -102,8 +110,11 @@ class CanaryBatch:
         checks.length("batch.positions", self.positions.numel(), self.num_new_tokens)
         if self.expected is not None:
             checks.kind("batch.expected", self.expected, ExpectedInputs)
+            checks.kind("batch.expected.tokens", self.expected.tokens, torch.Tensor)
+            checks.kind("batch.expected.positions", self.expected.positions, torch.Tensor)
             checks.length("batch.expected.tokens", self.expected.tokens.numel(), self.num_new_tokens)
             checks.length("batch.expected.positions", self.expected.positions.numel(), self.num_new_tokens)
+        check_names("batch.request_ids", self.request_ids)
         if self.request_ids is not None and len(self.request_ids) < self.num_requests:
             name, want = "batch.request_ids", f"name all {self.num_requests} requests"
             have = f"{len(self.request_ids)} names"
@@ -120,6 +131,13 @@ class CanaryBatch:
     @property
     def num_new_tokens(self) -> int:
         return self.input_ids.numel()
+
+
+def check_names(name: str, names: Sequence[object] | None) -> None:
+    """A sequence of names, one for each request; text would be taken letter by letter."""
+    if names is not None and (isinstance(names, (str, bytes)) or not isinstance(names, Sequence)):
+        want, have = "be a list of names, or None", f"{names!r:.80}"
+        raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
 
 
 def of_pool(name: str, given: torch.Tensor | Mapping[str, torch.Tensor], pool: str, first: str) -> torch.Tensor | None:

@@ -22,6 +22,10 @@ from .reporting import Reporter
 SWEEP = "sweep"
 
 
+# Clocks count seconds; what lies beyond is no time.
+_LATEST = 1e18
+
+
 class Found(NamedTuple):
     """What arrived: rows that can be told, rows that were dropped, and a stage that stood still."""
 
@@ -70,10 +74,13 @@ class Collector:
 
     def receive(self, forwards: Sequence[ForwardState], *, wait: bool) -> Found:
         """What has arrived, with its requests by name as far as the plans still tell."""
+        # What can fail comes first, while the findings still wait to be read.
+        now = self._now() if self.mailbox.sent else 0.0
         readings = self.mailbox.receive(wait=wait)
         if readings is None:
             return Found([], 0, None)
-        now, records, lost, stood_still = self._clock(), [], 0, None
+        records: list[ViolationRecord] = []
+        lost, stood_still = 0, None
         for channel, reading in enumerate(readings):
             name, pool = divmod(channel, len(self._groups))
             error = self.watches[channel].received(self._step, reading.kernel_runs)
@@ -96,6 +103,14 @@ class Collector:
         self._readings = readings
         return Found(records, lost, stood_still)
 
+    def _now(self) -> float:
+        """The engine's clock, as records take it."""
+        now = self._clock()
+        if isinstance(now, int | float) and abs(now) < _LATEST:
+            return float(now)
+        name, want, have = "clock", "give seconds since 1970, as a finite float", f"{now!r:.80}"
+        raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+
     def _requests(
         self, rows: Sequence[Violation], forwards: Sequence[ForwardState], name: int, pool: int
     ) -> list[tuple[int | None, str | None]]:
@@ -107,7 +122,7 @@ class Collector:
         plans = forwards[name].pools[pool]
         found = plans.request_of(looked_up, begun.requests, begun.slots[pool]) if looked_up else []
         ids = begun.request_ids
-        named = [(row, ids[row] if ids is not None and row is not None and row < len(ids) else None) for row in found]
+        named = [(row, None if ids is None or row is None or row >= len(ids) else _name(ids[row])) for row in found]
         return named + [(None, None)] * (len(rows) - len(named))
 
     def _warn_of_skipped(self, readings: Sequence[Reading]) -> None:
@@ -139,3 +154,13 @@ class Collector:
                 found[f"launches_{tag.name}"] = runs
                 found[f"entries_{tag.name}"] = sum(reading.slot_runs[tag] for reading in self._readings)
         return found
+
+
+def _name(given: object) -> str | None:
+    """An engine's name of a request as text; whatever it is, it must not stand in the way of the violation."""
+    if given is None or type(given) is str:
+        return given
+    try:
+        return "".join(str(given))
+    except Exception:
+        return f"a {type(given).__name__} without text"

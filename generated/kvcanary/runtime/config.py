@@ -115,7 +115,14 @@ class CanaryConfig:
             CanaryValueError: KVC-055 for a variable or argument that is no setting, KVC-054 for a value that it
                 cannot have.
         """
-        found = dict(os.environ if environment is None else environment)
+        given_variables = os.environ if environment is None else environment
+        texts = isinstance(given_variables, Mapping) and all(
+            isinstance(text, str) for pair in given_variables.items() for text in pair
+        )
+        if not texts:
+            name, want, have = "environment", "a mapping of names to text, or None", f"{environment!r:.80}"
+            raise errors.CanaryValueError("KVC-054", f"kv-canary: {name} must be {want}, got {have}")
+        found = dict(given_variables)
         values: dict[str, object] = {}
         for variable, text in sorted(found.items()):
             if variable.startswith(PREFIX) and variable not in _OTHER_VARIABLES:
@@ -178,7 +185,9 @@ def _check(name: str, value: object, setting: _Setting) -> None:
     elif setting.kind == "names":
         names = value if isinstance(value, tuple) else ()
         good = bool(names) and all(isinstance(v, str) and v for v in names) and len(set(names)) == len(names)
-        want = "a tuple of different names, at least one"
+        # Reports call what sweeps find by that name.
+        good = good and "sweep" not in names
+        want = "a tuple of different names other than 'sweep', at least one"
     else:
         good, want = value is None or isinstance(value, str), "a path or None"
     if not good:

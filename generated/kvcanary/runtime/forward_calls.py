@@ -8,9 +8,12 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
+import torch
+
 from .. import errors
 from ..core import checks
-from .batch import CanaryBatch, of_pool
+from .batch import CanaryBatch, check_names, of_pool
+from .exclusions import SlotExclusions
 from .manager_core import ManagerCore
 from .records import ViolationRecord
 from .sweep import translated
@@ -37,9 +40,11 @@ class ForwardCalls(ManagerCore):
                 return
             checks.kind("batch", batch, CanaryBatch)
             place = self._place(batch.forward)
-            self._begun[place] = None
             self._forwards[place].check(batch)
-            self._excuse_of(batch)
+            excused = self._excused_of(batch)
+            self._begun[place] = None
+            for exclusions, slots in excused:
+                exclusions.excuse(slots)
             self._begun[place] = self._last[place] = self._forwards[place].before(batch)
             if self._capturing():
                 self._captured[batch] = self._last[place]
@@ -57,6 +62,8 @@ class ForwardCalls(ManagerCore):
         with self._entered("after_forward") as active:
             if not active:
                 return
+            if batch is not None:
+                checks.kind("batch", batch, CanaryBatch)
             place = self._place(batch.forward if batch is not None else "")
             begun, forward = self._begun[place], self.config.forwards[place]
             if begun is None:
@@ -68,7 +75,7 @@ class ForwardCalls(ManagerCore):
             self._asked(place, "after")
 
     def replayed(
-        self, forward: str = "", request_ids: Sequence[str] | None = None, *, captured: CanaryBatch | None = None
+        self, forward: str = "", request_ids: Sequence[object] | None = None, *, captured: CanaryBatch | None = None
     ) -> None:
         """A CUDA graph with this forward's launches was replayed, so its stages should have run.
 
@@ -80,6 +87,9 @@ class ForwardCalls(ManagerCore):
         """
         with self._entered("replayed") as active:
             if active:
+                if captured is not None:
+                    checks.kind("captured", captured, CanaryBatch)
+                check_names("request_ids", request_ids)
                 place = self._place(forward or (captured.forward if captured is not None else ""))
                 last = self._captured.get(captured) if captured is not None else None
                 last = last or self._last[place]
@@ -95,7 +105,9 @@ class ForwardCalls(ManagerCore):
         try:
             yield
         except BaseException:
-            self.give_up(batch.forward)
+            # The engine's own exception matters more than a manager that was closed meanwhile.
+            with contextlib.suppress(errors.CanaryError):
+                self.give_up(batch.forward if isinstance(batch, CanaryBatch) else "")
             raise
         self.after_forward(batch)
 
@@ -116,6 +128,11 @@ class ForwardCalls(ManagerCore):
             ends_step: whether each call is a step; otherwise the engine calls `step_end`.
         """
 
+        for name, given in (("model_forward", model_forward), ("make_batch", make_batch)):
+            if not callable(given):
+                want, have = "be callable", f"{given!r:.80}"
+                raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+
         @functools.wraps(model_forward)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
             batch = make_batch(*args, **kwargs)
@@ -133,7 +150,9 @@ class ForwardCalls(ManagerCore):
         """Ends a step."""
         raise NotImplementedError
 
-    def _excuse_of(self, batch: CanaryBatch) -> None:
+    def _excused_of(self, batch: CanaryBatch) -> list[tuple[SlotExclusions, torch.Tensor]]:
+        """What the batch excuses, by pool; nothing is changed yet."""
+        found = []
         for place, group in enumerate(self.groups):
             slots = of_pool("batch.excused", batch.excused, group.name, self._first)
             mapping = group.full_to_swa_index_mapping if slots is None else None
@@ -141,4 +160,5 @@ class ForwardCalls(ManagerCore):
                 slots = of_pool("batch.excused", batch.excused, self._first, self._first)
             if slots is not None:
                 slots = translated(slots_on(self.device, "batch.excused", slots), mapping)
-                self._excluded(place).excuse(slots)
+                found.append((self._excluded(place), slots))
+        return found

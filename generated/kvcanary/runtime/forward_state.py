@@ -31,7 +31,7 @@ class Begun(NamedTuple):
     tokens: bool
     passes: int
     requests: int
-    request_ids: Sequence[str] | None
+    request_ids: Sequence[object] | None
     # Whether slots that were verified before the forward are written in it, by pool.
     rewritten: list[bool]
 
@@ -88,7 +88,7 @@ class ForwardState:
     # --- before and after ---------------------------------------------------------------------------------------------
 
     def check(self, batch: CanaryBatch) -> None:
-        """Refuses a batch that is larger than configured, or that speaks of other pools."""
+        """Refuses a batch that is larger than configured, or that does not fit the pools; nothing is changed."""
         config = self._config
         check_capacity("requests of the batch:", batch.num_requests, "max_requests", config.max_requests)
         check_capacity("new tokens of the batch:", batch.num_new_tokens, "max_tokens", config.max_tokens)
@@ -109,14 +109,21 @@ class ForwardState:
                 name, want, have = "batch.tables", "name pools without a mapping alone", repr(group.name)
                 raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
 
+        self._inputs.check(batch)
+        for place in range(len(self._groups)):
+            self._check_slots(place, batch)
+        self._check_tables(batch)
+
     def before(self, batch: CanaryBatch) -> Begun:
         """Plans all pools and launches what runs before the forward."""
         inputs = self._inputs.load(batch)
         slots = [self._own_slots(place, batch) for place in range(len(self._groups))]
         tables = self._tables(batch, inputs)
         tokens = batch.history is not None and self._config.assert_tokens
+        # The longest chain of requests that go on from each other has all of them; more passes change nothing.
+        passes = min(batch.write_passes, max(1, batch.num_requests))
         rewritten = [group.name in batch.rewritten for group in self._groups]
-        begun = Begun(inputs, slots, tokens, batch.write_passes, batch.num_requests, batch.request_ids, rewritten)
+        begun = Begun(inputs, slots, tokens, passes, batch.num_requests, batch.request_ids, rewritten)
         history = self._history(batch, inputs, tables) if tokens else None
         for pool, table in zip(self.pools, tables, strict=True):
             offset = pool.group.kv_token_id_vs_position_offset if batch.token_offset is None else batch.token_offset
@@ -149,26 +156,71 @@ class ForwardState:
             raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
         return found
 
-    def _own_slots(self, place: int, batch: CanaryBatch) -> torch.Tensor:
-        group, pool = self._groups[place], self.pools[place]
+    def _check_slots(self, place: int, batch: CanaryBatch) -> None:
+        group = self._groups[place]
         slots = self._given("slots", batch, group.name)
         name = f"batch.slots[{group.name!r}]"
         checks.kind(name, slots, torch.Tensor)
         checks.length(name, slots.numel(), batch.num_new_tokens)
         checks.devices([("the pool", group.first_buffer, torch.uint8, 2), (name, slots, torch.int64, 1)])
+        if slots.dtype not in (torch.int32, torch.int64):
+            want, have = "be of int32 or int64", f"{slots.dtype}"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+
+    def _own_slots(self, place: int, batch: CanaryBatch) -> torch.Tensor:
+        group, pool = self._groups[place], self.pools[place]
+        slots = self._given("slots", batch, group.name)
         if slots.dtype != torch.int64 or slots.dim() != 1 or not slots.is_contiguous():
             room = self._slots[place, : slots.numel()]
             room.view(slots.shape).copy_(slots)
             slots = room
         return pool.own_slots(slots)
 
+    def _table_sources(self) -> list[CanaryBufferGroup]:
+        """Pools with a mapping read the table of the first pool without one, as that pool does."""
+        return [g if g.full_to_swa_index_mapping is None else self._group(self._first) for g in self._groups]
+
+    def _check_tables(self, batch: CanaryBatch) -> None:
+        given = [self._given("tables", batch, group.name) for group in self._groups]
+        direct = []
+        for group, source, table in zip(self._groups, self._table_sources(), given, strict=True):
+            name = f"batch.tables[{group.name!r}]"
+            check_table(name, table, batch)
+            self._check_device(name, table)
+            direct.append(is_direct(source, table, batch))
+            if not direct[-1]:
+                self._check_staged(source.name, name, table)
+        if batch.history is not None and self._config.assert_tokens:
+            self._check_history(batch, batch.history, direct, min(table.shape[0] for table in given))
+
+    def _check_history(self, batch: CanaryBatch, history: torch.Tensor, direct: Sequence[bool], height: int) -> None:
+        name = "batch.history"
+        check_table(name, history, batch)
+        self._check_device(name, history)
+        if any(direct) and not (history.dtype == torch.int32 and history.is_contiguous()):
+            want, have = "be of int32 and contiguous beside tables that are", f"{history.dtype}"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+        if all(direct):
+            return
+        if batch.rows is not None and history.shape[0] < height:
+            want, have = f"have a row for each of the tables' {height}", f"{history.shape[0]}"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+        self._check_staged("history", name, history)
+
+    def _check_staged(self, stage: str, name: str, given: torch.Tensor) -> None:
+        """A table that is copied finds room."""
+        if stage not in self._stages:
+            want, have = "name its rows by batch.rows and hold slots, or max_length must be configured", "neither"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+        self._stages[stage].check(name, given)
+
+    def _check_device(self, name: str, given: torch.Tensor) -> None:
+        checks.devices([("the pool", self._groups[0].first_buffer, torch.uint8, 2), (name, given, torch.int32, 2)])
+
     def _tables(self, batch: CanaryBatch, inputs: Inputs) -> list[Table]:
         """A table for each pool; a table that several pools share is copied once."""
         given = [self._given("tables", batch, group.name) for group in self._groups]
-        for group, table in zip(self._groups, given, strict=True):
-            check_table(f"batch.tables[{group.name!r}]", table, batch)
-        # Pools with a mapping read the table of the first pool without one, as that pool does.
-        sources = [g if g.full_to_swa_index_mapping is None else self._group(self._first) for g in self._groups]
+        sources = self._table_sources()
         keys = [(id(table), source.block_size) for table, source in zip(given, sources, strict=True)]
         # A row is padding for all pools where any table has no such row.
         height = min(table.shape[0] for table in given)
@@ -178,38 +230,21 @@ class ForwardState:
                 done[key] = Table(table, inputs.rows, True)
             elif key not in done:
                 own, chosen = self._rows.of(inputs.rows, batch.num_requests, height)
-                name = f"batch.tables[{source.name!r}]"
-                done[key] = Table(self._staged(source.name, name, table, chosen, batch.num_requests), own, False)
+                done[key] = Table(self._stages[source.name].fill(table, chosen, batch.num_requests), own, False)
         return [done[key] for key in keys]
 
     def _group(self, name: str) -> CanaryBufferGroup:
         return next(group for group in self._groups if group.name == name)
 
-    def _staged(self, stage: str, name: str, given: torch.Tensor, chosen: torch.Tensor | None, bs: int) -> torch.Tensor:
-        if stage not in self._stages:
-            want, have = "name its rows by batch.rows and hold slots, or max_length must be configured", "neither"
-            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
-        checks.devices([("the pool", self._groups[0].first_buffer, torch.uint8, 2), (name, given, torch.int32, 2)])
-        return self._stages[stage].fill(name, given, chosen, bs)
-
     def _history(self, batch: CanaryBatch, inputs: Inputs, tables: Sequence[Table]) -> torch.Tensor | None:
         """The token history by the manager's own rows, where any table has them."""
-        history, name = batch.history, "batch.history"
-        if history is None:
-            return None
-        check_table(name, history, batch)
-        staged = [table for table in tables if not table.direct]
-        if len(staged) < len(tables) and not (history.dtype == torch.int32 and history.is_contiguous()):
-            want, have = "be of int32 and contiguous beside tables that are", f"{history.dtype}"
-            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
-        if not staged:
+        history = batch.history
+        if history is None or all(table.direct for table in tables):
             return None
         heights = [self._given("tables", batch, group.name).shape[0] for group in self._groups]
-        if batch.rows is not None and history.shape[0] < min(heights):
-            want, have = f"have a row for each of the tables' {min(heights)}", f"{history.shape[0]}"
-            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
         _, chosen = self._rows.of(inputs.rows, batch.num_requests, min(heights))
-        return self._staged("history", name, history, chosen, batch.num_requests)
+        # What lies behind the last column is not known, as in a history that is read in place.
+        return self._stages["history"].fill(history, chosen, batch.num_requests, beyond=-1)
 
 
 def _plan_input(batch: CanaryBatch, inputs: Inputs, table: Table, staged: torch.Tensor | None) -> PlanInput:

@@ -11,6 +11,7 @@ import torch
 from .. import errors, layout
 from ..core import checks, sources
 from ..structs import RealKvSource
+from .memory import allocating
 from .stages import BUFFER_STAGES, HALVES, POOL_KINDS
 
 __all__ = ["CanaryBufferGroup"]
@@ -57,9 +58,11 @@ class CanaryBufferGroup:
 
     def __post_init__(self) -> None:
         _one_of("pool_kind", self.pool_kind, POOL_KINDS)
+        checks.kind("name", self.name, str)
         if not self.name:
             object.__setattr__(self, "name", self.pool_kind)
         _check_buffers(self.buffers)
+        checks.kind("real_kv_sources", self.real_kv_sources, Mapping)
         for half, given in self.real_kv_sources.items():
             _one_of("real_kv_sources", half, self.halves)
             name = f"real_kv_sources[{half!r}]"
@@ -67,13 +70,10 @@ class CanaryBufferGroup:
             sources.real_kv_source_values(name, given)
             sources.real_kv_source_geometry(name, given)
             sources.real_kv_source_devices(name, given, [("buffers", self.first_buffer, torch.uint8, 2)])
-        checks.kind("window_size", self.window_size, int)
-        checks.kind("ring_size", self.ring_size, int)
-        checks.kind("block_size", self.block_size, int)
+        self._check_numbers()
         if self.block_size < 1 or (self.block_size > 1 and self.full_to_swa_index_mapping is not None):
             name, want, have = "block_size", "be at least 1, and 1 in a pool with a mapping", self.block_size
             raise errors.CanaryValueError("KVC-052", f"kv-canary: CanaryBufferGroup {name} must {want}, got {have}")
-        checks.kind("kv_token_id_vs_position_offset", self.kv_token_id_vs_position_offset, int)
         if self.full_to_swa_index_mapping is not None:
             mapping = [("full_to_swa_index_mapping", self.full_to_swa_index_mapping, torch.int64, 1)]
             checks.kinds(mapping)
@@ -81,6 +81,20 @@ class CanaryBufferGroup:
             checks.ranks(mapping)
             checks.contiguous(mapping)
             checks.devices([("buffers", self.first_buffer, torch.uint8, 2), *mapping])
+
+    def _check_numbers(self) -> None:
+        """Whole numbers of a size that kernels take."""
+        checks.kind("first_has_predecessor", self.first_has_predecessor, bool)
+        for name in ("window_size", "ring_size", "block_size", "kv_token_id_vs_position_offset", "trash_from"):
+            value = getattr(self, name)
+            if name != "trash_from" or value is not None:
+                checks.kind(name, value, int)
+                checks.int64(name, value)
+        for name in ("window_size", "ring_size", "trash_from"):
+            have = getattr(self, name)
+            if have is not None and have < 0:
+                want = "be at least 0"
+                raise errors.CanaryValueError("KVC-052", f"kv-canary: CanaryBufferGroup {name} must {want}, got {have}")
 
     @classmethod
     def allocate(
@@ -100,21 +114,28 @@ class CanaryBufferGroup:
         ring_size: int = 0,
         kv_token_id_vs_position_offset: int = 0,
     ) -> CanaryBufferGroup:
-        """A group with buffers for `num_slots` slots, every record marked as never written (all bits set)."""
+        """A group with buffers for `num_slots` slots, every record marked as never written (all bits set).
+
+        Raises CanaryRuntimeError (KVC-063) where there is no such device, or no memory for them.
+        """
         checks.kind("num_slots", num_slots, int)
         checks.capacity("CanaryBufferGroup", "num_slots", num_slots)
-        buffers = {
-            stage: {
-                half: torch.full([num_slots, layout.SLOT_BYTES], 255, dtype=torch.uint8, device=device)
-                for half in halves
+        checks.kind("halves", halves, Sequence)
+        for half in halves:
+            _one_of("halves", half, HALVES)
+        with allocating(f"canary buffers of {num_slots} slots", device):
+            buffers = {
+                stage: {
+                    half: torch.full([num_slots, layout.SLOT_BYTES], 255, dtype=torch.uint8, device=device)
+                    for half in halves
+                }
+                for stage in BUFFER_STAGES
             }
-            for stage in BUFFER_STAGES
-        }
         return cls(
             pool_kind,
             buffers,
             name,
-            real_kv_sources or {},
+            {} if real_kv_sources is None else real_kv_sources,
             full_to_swa_index_mapping,
             block_size,
             trash_from,
@@ -148,8 +169,10 @@ class CanaryBufferGroup:
 
 def _check_buffers(buffers: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
     """Every stage that has buffers has one for each of the same halves, all for the same slots on one device."""
-    for stage in buffers:
+    checks.kind("buffers", buffers, Mapping)
+    for stage, given in buffers.items():
         _one_of("buffers", stage, BUFFER_STAGES)
+        checks.kind(f"buffers[{stage!r}]", given, Mapping)
     tensors: checks.Tensors = []
     first: tuple[str, ...] | None = None
     for stage in BUFFER_STAGES:
@@ -172,7 +195,7 @@ def _check_buffers(buffers: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
     checks.devices(tensors)
 
 
-def _one_of(name: str, have: str, known: Sequence[str]) -> None:
-    if have not in known:
+def _one_of(name: str, have: object, known: Sequence[str]) -> None:
+    if not isinstance(have, str) or have not in known:
         want, have = f"name one of {', '.join(known)}", repr(have)
         raise errors.CanaryValueError("KVC-052", f"kv-canary: CanaryBufferGroup {name} must {want}, got {have}")

@@ -41,8 +41,18 @@ class InputStage:
         """Everything that was allocated."""
         return tuple(self._room.values())
 
+    def check(self, batch: CanaryBatch) -> None:
+        """Refuses what `load` could not take; nothing is copied."""
+        for name in ("input_ids", "positions", *self._PER_REQUEST, "seq_lens", "query_start_loc"):
+            tensor = getattr(batch, name)
+            if tensor is not None and (name != "history_lens" or batch.history is not None):
+                self._check(name, tensor)
+        if batch.expected is not None:
+            self._check("expected.tokens", batch.expected.tokens)
+            self._check("expected.positions", batch.expected.positions)
+
     def load(self, batch: CanaryBatch) -> Inputs:
-        """The batch's tensors, in place or copied; capacity has been checked."""
+        """The batch's tensors, in place or copied; they have been checked."""
         bs = batch.num_requests
         extend = self._extend(batch, bs)
         prefix = self._prefix(batch, extend, bs)
@@ -72,8 +82,7 @@ class InputStage:
             return self._flat("extend_lens", batch.extend_lens)
         starts = batch.query_start_loc
         assert starts is not None
-        self._check("query_start_loc", starts)
-        starts = starts.view(-1)
+        starts = starts.reshape(-1)
         return torch.sub(starts[1 : bs + 1], starts[:bs], out=self._room["extend_lens"][:bs])
 
     def _prefix(self, batch: CanaryBatch, extend: torch.Tensor, bs: int) -> torch.Tensor:
@@ -81,11 +90,9 @@ class InputStage:
             return self._flat("prefix_lens", batch.prefix_lens)
         lengths = batch.seq_lens
         assert lengths is not None
-        self._check("seq_lens", lengths)
-        return torch.sub(lengths.view(-1), extend, out=self._room["prefix_lens"][:bs])
+        return torch.sub(lengths.reshape(-1), extend, out=self._room["prefix_lens"][:bs])
 
     def _flat(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        self._check(name, tensor)
         if tensor.dtype == torch.int64 and tensor.dim() == 1 and tensor.is_contiguous():
             return tensor
         room = self._room[name]

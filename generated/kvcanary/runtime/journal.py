@@ -41,14 +41,16 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Opens or creates the file. Raises CanaryValueError (KVC-083) where it cannot be opened for writing."""
-        self.path = os.fsdecode(path)
+        self.path = _path(path)
         self._lock = threading.Lock()
+        self._file = -1
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+            # Whether the file may end inside a line, as after a crash: then the next write begins a new one.
+            self._torn = _ends_inside_a_line(self._file)
         except (OSError, ValueError) as error:
+            self.close()
             _unusable(self.path, getattr(error, "strerror", None) or str(error))
-        # Whether the file may end inside a line, as after a crash: then the next write begins a new one.
-        self._torn = _ends_inside_a_line(self._file)
         _JOURNALS.add(self)
 
     def append(self, *records: ViolationRecord) -> None:
@@ -192,7 +194,7 @@ def read_journal(
         CanaryValueError: KVC-083 where the file cannot be read; KVC-082 for a bad line, unless `on_bad_line` takes it.
             A last line that was cut short, as by a crash, is only warned of.
     """
-    where = os.fsdecode(path)
+    where = _path(path)
     try:
         file = open(where, "rb")  # noqa: SIM115 - closed below, and errors of reading are not errors of opening
     except (OSError, ValueError) as error:
@@ -228,6 +230,13 @@ def _lines(path: str, file: IO[bytes]) -> Iterator[bytes]:
                 line = file.readline(_MOST_BYTES + 1)
     except OSError as error:
         _unusable(path, error.strerror or str(error))
+
+
+def _path(given: object) -> str:
+    try:
+        return os.fsdecode(given)  # type: ignore[arg-type]
+    except TypeError:
+        _unusable(f"{given!r:.80}", f"a path must be text, bytes or a PathLike, not a {type(given).__name__}")
 
 
 def _unusable(path: str, problem: str) -> NoReturn:

@@ -22,11 +22,13 @@ from dataclasses import fields
 import torch
 
 from .. import errors
+from ..core import checks
 from .forward_calls import ForwardCalls
 from .memory import storage_bytes
 from .records import ViolationRecord
+from .reporting import logger
 from .slot_calls import SlotCalls
-from .sweep import CacheWalk, CacheWalker, check_sweeps
+from .sweep import CacheWalk, CacheWalker, LoadedWalk, check_sweeps
 
 __all__ = ["CanaryManager"]
 
@@ -66,6 +68,9 @@ class CanaryManager(ForwardCalls, SlotCalls):
         with self._entered("step_end") as active:
             if not active or self._capturing():
                 return []
+            if step is not None:
+                checks.kind("step", step, int)
+                checks.int64("step", step)
             before, self.step = self.step, self.step + 1 if step is None else step
             for exclusions in self._exclusions:
                 if exclusions is not None:
@@ -89,14 +94,20 @@ class CanaryManager(ForwardCalls, SlotCalls):
             if not active:
                 return
             names = [group.name for group in self.groups]
+            checks.kind("walks", walks, Mapping)
             check_sweeps(self.config, list(walks), names)
-            for pool, walk in walks.items():
+            # All of them are read before any is launched.
+            loaded = {pool: LoadedWalk(walk, self.device) for pool, walk in walks.items()}
+            for pool, walk in loaded.items():
                 place = names.index(pool)
                 channel = self._collector.channel(len(self.config.forwards), place)
                 for _ in range(self._sweepers[place].sweep(walk)):
                     self._collector.watches[channel].asked("periodic")
 
     def _sweep_all(self, walker: CacheWalker) -> None:
+        if not callable(getattr(walker, "walk", None)):
+            name, want, have = "walker", "have a method walk, as CacheWalker says", f"{walker!r:.80}"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
         walks = {group.name: walker.walk(group.name) for group in self.groups}
         self.sweep({name: walk for name, walk in walks.items() if walk is not None})
 
@@ -134,7 +145,10 @@ class CanaryManager(ForwardCalls, SlotCalls):
         guard = getattr(self, "_guard", None)
         if guard is not None and guard.forgotten:
             guard.close()
-            warnings.warn("CanaryManager was not closed; what it had not handed out is lost", ResourceWarning, 2)
+            text = "CanaryManager was not closed; what it had not handed out is lost"
+            # Python shows no ResourceWarning unless asked, and violations must not vanish unseen.
+            logger.warning("kv-canary: %s", text)
+            warnings.warn(text, ResourceWarning, 2)
 
     def __enter__(self) -> CanaryManager:
         return self

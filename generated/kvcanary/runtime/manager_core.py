@@ -7,11 +7,11 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from .. import errors
+from .. import errors, layout
 from ..core import checks
 from ..structs import VerifyPlan
 from .batch import CanaryBatch
@@ -23,6 +23,7 @@ from .forward_state import Begun, ForwardState, first_pool
 from .groups import CanaryBufferGroup
 from .guard import Guard
 from .health import StageWatch
+from .memory import allocating
 from .metrics import CanaryMetrics
 from .records import ViolationRecord
 from .reporting import logger
@@ -43,8 +44,16 @@ class ManagerCore:
     ) -> None:
         self.config = CanaryConfig.from_environment() if config is None else config
         checks.kind("config", self.config, CanaryConfig)
+        if self.config.max_requests > layout.MAX_PLAN_BATCH:
+            name, have = "max_requests", f"{self.config.max_requests}"
+            want = f"an int of at most {layout.MAX_PLAN_BATCH}, as plans are"
+            raise errors.CanaryValueError("KVC-054", f"kv-canary: {name} must be {want}, got {have}")
+        if isinstance(groups, CanaryBufferGroup) or not isinstance(groups, Iterable):
+            name, want, have = "groups", "be a list of CanaryBufferGroup", f"a {type(groups).__name__}"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
         self.groups = tuple(groups)
         _check_groups(self.groups)
+        _check_hooks(stream, metrics, clock)
         self.stream = stream
         self.metrics = metrics
         self._clock = clock
@@ -58,9 +67,11 @@ class ManagerCore:
         # Forwards in CUDA graphs, for as long as the engine keeps the batches that it captured.
         self._captured: weakref.WeakKeyDictionary[CanaryBatch, Begun | None] = weakref.WeakKeyDictionary()
         self._first = first_pool(self.groups)
-        self._guard = Guard(self.close)
         if self.active:
-            self._allocate()
+            with allocating(f"what {self._sizes()} take", self.device):
+                self._allocate()
+        # A manager that could not be made has nothing to close.
+        self._guard = Guard(self.close)
 
     @property
     def active(self) -> bool:
@@ -71,6 +82,10 @@ class ManagerCore:
     def closed(self) -> bool:
         """Whether `close` was called; a closed manager takes no calls."""
         return self._guard.closed
+
+    def _sizes(self) -> str:
+        names = ("max_requests", "max_tokens", "max_length", "verify_capacity", "sweep_capacity", "ring_capacity")
+        return ", ".join(f"{name}={getattr(self.config, name)}" for name in names)
 
     def _allocate(self) -> None:
         config, groups, pools = self.config, self.groups, len(self.groups)
@@ -160,11 +175,13 @@ class ManagerCore:
             pairs = (f"{name}={value}" for name, value in self._collector.statistics().items())
             logger.info("kv-canary statistics %s", " ".join(pairs))
         # Where rows were lost, as many as a ring holds were not.
+        stood_still = [part.stood_still for part in found if part.stood_still is not None]
         if self.config.mode == "raise" and records:
+            for error in stood_still:
+                logger.error("%s", error)
             raise CanaryViolationError(records)
-        for part in found:
-            if part.stood_still is not None:
-                raise part.stood_still
+        for error in stood_still:
+            raise error
         return records
 
     def _asked(self, place: int, when: str) -> None:
@@ -187,6 +204,19 @@ class ManagerCore:
             name, want, have = "pool", f"be one of {', '.join(names)}", repr(name)
             raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
         return names.index(name)
+
+
+def _check_hooks(stream: object, metrics: object, clock: object) -> None:
+    """What the manager calls while it has violations in hand can be called."""
+    hooks = (
+        ("stream", "be a torch.cuda.Stream or None", stream, isinstance(stream, torch.cuda.Stream)),
+        ("metrics", "have a method update, as CanaryMetrics has", metrics, callable(getattr(metrics, "update", None))),
+        ("clock", "be callable and give seconds since 1970", clock, callable(clock)),
+    )
+    for name, want, given, good in hooks:
+        if not good and (given is not None or name == "clock"):
+            have = f"{given!r:.80}"
+            raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
 
 
 def _check_groups(groups: Sequence[CanaryBufferGroup]) -> None:

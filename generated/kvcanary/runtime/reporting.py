@@ -29,6 +29,9 @@ class Reporter:
         for record in records:
             self.summary.add(record)
         self.summary.note_dropped(lost)
+        # The file comes first: a handler of the logger may raise whatever it likes.
+        if self._journal is not None and records:
+            self._append(self._journal, records)
         limit = self._config.log_limit
         for record in records[:limit]:
             logger.error("%s", format_line(record))
@@ -42,8 +45,6 @@ class Reporter:
                 step,
                 self._config.ring_capacity,
             )
-        if self._journal is not None and records:
-            self._append(self._journal, records)
 
     @staticmethod
     def _append(journal: Journal, records: Sequence[ViolationRecord]) -> None:

@@ -15,7 +15,10 @@ class SlotCalls(ManagerCore):
     """
 
     def excuse_slots(self, slots: Slots, *, pool: str = "") -> None:
-        """Slots that are not to be verified until the step ends, such as those that another request of it writes."""
+        """Slots that are not to be verified until the step ends, such as those that another request of it writes.
+
+        A slot that a forward of the step has written counts again in the forwards behind it.
+        """
         with self._entered("excuse_slots") as active:
             if active:
                 self._excluded(self._pool(pool)).excuse(slots_on(self.device, "slots", slots))

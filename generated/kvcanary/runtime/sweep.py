@@ -82,6 +82,17 @@ def plan_sweep(
     Returns:
         How many entries were planned, known to the host.
     """
+    checks.kind("verify_plan_out", verify_plan_out, VerifyPlan)
+    checks.kind("begin", begin, int)
+    if begin < 0:
+        name, want, have = "begin", "be at least 0", f"{begin}"
+        raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
+    if full_to_swa_index_mapping is not None:
+        mapping = [("full_to_swa_index_mapping", full_to_swa_index_mapping, torch.int64, 1)]
+        checks.kinds(mapping)
+        checks.dtypes(mapping)
+        checks.ranks(mapping)
+        checks.devices([("verify_plan_out", verify_plan_out.verify_slot_indices, torch.int64, 1), *mapping])
     loaded = LoadedWalk(walk, verify_plan_out.verify_slot_indices.device)
     return plan_loaded(loaded, verify_plan_out, full_to_swa_index_mapping, begin)
 
@@ -127,9 +138,8 @@ class Sweeper:
         endpoints = build_endpoints_from_group(group=group, device_state=state)
         self.endpoints = [endpoint for endpoint in endpoints if layout.is_sweep_tag(endpoint.tag)]
 
-    def sweep(self, walk: CacheWalk) -> int:
+    def sweep(self, loaded: LoadedWalk) -> int:
         """Verifies all entries of a walk, in as many launches as the plan needs; answers how many launches."""
-        loaded = LoadedWalk(walk, self._group.device)
         mapping = self._group.full_to_swa_index_mapping
         if self._exclusions is not None:
             mapping = self._exclusions.mapping()

@@ -44,8 +44,8 @@ class TableStage:
         """Everything that was allocated."""
         return tuple(t for t in (self._table, self._blocks, self._block_of, self._offset_of) if t is not None)
 
-    def fill(self, name: str, table: torch.Tensor, chosen: torch.Tensor | None, bs: int) -> torch.Tensor:
-        """Copies rows of the engine's table, or all in turn, behind row 0; blocks become slots."""
+    def check(self, name: str, table: torch.Tensor) -> None:
+        """The table is no longer than this one, a history aside, of which the rest is not needed."""
         have, want = table.shape[1] * self._block_size, self._length
         if have - self._block_size >= want and not name.startswith("batch.history"):
             what, name = f"positions of {name}:", "max_length"
@@ -53,25 +53,39 @@ class TableStage:
                 "KVC-053",
                 f"kv-canary: {what} {have} exceeds {name}={want}; allocate more with {name}={have}, or split the batch",
             )
+
+    def fill(
+        self, table: torch.Tensor, chosen: torch.Tensor | None, bs: int, *, beyond: int | None = None
+    ) -> torch.Tensor:
+        """Copies rows of the engine's table, or all in turn, behind row 0; blocks become slots.
+
+        What a request has behind the table's last column is that column again, as where planning reads the table in
+        place, or `beyond`: never what an earlier batch has left there.
+        """
         own = self._table[1 : bs + 1]
         if self._blocks is None:
-            width = min(table.shape[1], self._length)
-            _rows(table, chosen, bs, width, own[:, :width])
+            _rows(table, chosen, bs, own, beyond)
             return self._table
         assert self._block_of is not None and self._offset_of is not None
         blocks = self._blocks[:bs]
-        width = min(table.shape[1], blocks.shape[1])
-        _rows(table, chosen, bs, width, blocks[:, :width])
+        _rows(table, chosen, bs, blocks, beyond)
         torch.index_select(blocks, 1, self._block_of, out=own)
         own.mul_(self._block_size).add_(self._offset_of)
         return self._table
 
 
-def _rows(table: torch.Tensor, chosen: torch.Tensor | None, bs: int, width: int, out: torch.Tensor) -> None:
+def _rows(table: torch.Tensor, chosen: torch.Tensor | None, bs: int, out: torch.Tensor, beyond: int | None) -> None:
+    width = min(table.shape[1], out.shape[1])
     if chosen is None:
-        out.copy_(table[:bs, :width])
+        out[:, :width].copy_(table[:bs, :width])
+    elif table.shape[0]:
+        torch.index_select(table[:, :width], 0, chosen, out=out[:, :width])
+    if width == out.shape[1]:
+        return
+    if beyond is None and width:
+        out[:, width:].copy_(out[:, width - 1 : width].expand(-1, out.shape[1] - width))
     else:
-        torch.index_select(table[:, :width], 0, chosen, out=out)
+        out[:, width:].fill_(-1 if beyond is None else beyond)
 
 
 class RowStage:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -15,7 +16,7 @@ from .stages import BUFFER_STAGES
 
 __all__ = ["ExportedSlots"]
 
-Slots = torch.Tensor | Sequence[int]
+Slots = torch.Tensor | Iterable[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +47,24 @@ class ExportedSlots:
 def slots_on(device: torch.device, name: str, slots: Slots) -> torch.Tensor:
     """Slots as int64 on the pool's device, from wherever they are; a list goes there without waiting for the device."""
     if not isinstance(slots, torch.Tensor):
-        slots = torch.tensor(list(slots), dtype=torch.int64, pin_memory=device.type == "cuda")
+        slots = _listed(name, slots, device.type == "cuda")
+    if slots.device.type == "meta":
+        want, have = "hold slots", "a tensor on meta, which holds nothing"
+        raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
     if slots.dtype not in (torch.int32, torch.int64):
         want, have = "be of int32 or int64", f"{slots.dtype}"
         raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
     return slots.reshape(-1).to(device=device, dtype=torch.int64, non_blocking=True)
+
+
+def _listed(name: str, slots: Iterable[int], pinned: bool) -> torch.Tensor:
+    try:
+        # A float with a fraction, or text, is no index; a number of NumPy's is one.
+        found = [operator.index(slot) for slot in slots]
+        return torch.tensor(found, dtype=torch.int64, pin_memory=pinned)
+    except (TypeError, ValueError, OverflowError):
+        want, have = "be a tensor or a list of ints that fit int64", f"{slots!r:.80}"
+        raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}") from None
 
 
 def records_of(group: CanaryBufferGroup, stage: str, half: str) -> torch.Tensor:
@@ -105,13 +119,23 @@ def export_records(group: CanaryBufferGroup, slots: torch.Tensor, dropped: torch
 def import_records(group: CanaryBufferGroup, slots: torch.Tensor, exported: ExportedSlots) -> torch.Tensor:
     """Writes records back, at these slots; answers which of them were exported without a fingerprint."""
     checks.kind("exported", exported, ExportedSlots)
+    checks.kind("exported.records", exported.records, Mapping)
+    checks.kind("exported.dropped", exported.dropped, torch.Tensor)
+    checks.dtypes([("exported.dropped", exported.dropped, torch.bool, 1)])
     checks.length("slots", slots.shape[0], len(exported))
     wanted = {(stage, half) for stage in BUFFER_STAGES for half in group.halves}
     if set(exported.records) != wanted:
-        name, want, have = "exported", f"hold records for {sorted(wanted)}", f"{sorted(exported.records)}"
+        name, want, have = "exported", f"hold records for {sorted(wanted)}", f"{list(exported.records)}"
         raise errors.CanaryValueError("KVC-060", f"kv-canary: {name} must {want}, got {have}")
     there = inside(group, slots)
     for (stage, half), records in exported.records.items():
-        checks.length(f"exported.records[{stage!r}, {half!r}].shape[1]", records.shape[1], layout.SLOT_BYTES)
+        name = f"exported.records[{stage!r}, {half!r}]"
+        given = [(name, records, torch.uint8, 2)]
+        checks.kinds(given)
+        checks.dtypes(given)
+        checks.ranks(given)
+        checks.length(name, records.shape[0], len(exported))
+        checks.length(f"{name}.shape[1]", records.shape[1], layout.SLOT_BYTES)
+    for (stage, half), records in exported.records.items():
         records_of(group, stage, half).index_copy_(0, there, records.to(group.device, non_blocking=True))
     return exported.dropped.to(group.device, non_blocking=True)

@@ -44,9 +44,9 @@ def attach(
         The canary. It is closed with the engine, by `stop`, unless that keeps the engine for the next session.
 
     Raises:
-        CanaryTypeError: KVC-064 for anything else.
-        CanaryRuntimeError: KVC-066 for an engine that has a canary.
-        CanaryNotImplementedError: KVC-063 for a cache whose layout is not known.
+        CanaryTypeError: KVC-071 for anything else.
+        CanaryRuntimeError: KVC-073 for an engine that has a canary.
+        CanaryNotImplementedError: KVC-070 for a cache whose layout is not known.
     """
     if hasattr(engine, "init_continuous_batching"):
         engine._cached_continuous_batching_manager = engine.init_continuous_batching(
@@ -57,14 +57,14 @@ def attach(
     if running is None or not hasattr(engine, "_create_batch_processor") or running():
         name, want = "engine", "a ContinuousBatchingManager that is not running, or a model that makes one"
         have = f"a running {type(engine).__name__}" if running is not None and running() else type(engine).__name__
-        raise errors.CanaryTypeError("KVC-064", f"kv-canary: {name} must be {want}, got {have}")
+        raise errors.CanaryTypeError("KVC-071", f"kv-canary: {name} must be {want}, got {have}")
     if engine.batch_processor is None:
         engine.batch_processor = engine._create_batch_processor()
     found = getattr(engine.batch_processor, _ATTACHMENT, None)
     if found is not None and not found.manager.closed:
         name = type(engine).__name__
         raise errors.CanaryRuntimeError(
-            "KVC-066", f"kv-canary: {name} already has a canary; detach it first by closing its manager"
+            "KVC-073", f"kv-canary: {name} already has a canary; detach it first by closing its manager"
         )
     manager = _attached(engine.batch_processor, config, layers)
     stop = engine.stop
@@ -85,13 +85,13 @@ def install(config: CanaryConfig | None = None, *, layers: str | Sequence[int] =
         layers: as in `attach`.
 
     Raises:
-        CanaryRuntimeError: KVC-065 where transformers is not installed.
+        CanaryRuntimeError: KVC-072 where transformers is not installed.
     """
     uninstall()
     kind = _engine_class()
     if kind is None:
         raise errors.CanaryRuntimeError(
-            "KVC-065", "kv-canary: install needs transformers with continuous batching, which is not installed"
+            "KVC-072", "kv-canary: install needs transformers with continuous batching, which is not installed"
         )
     create, stop = kind._create_batch_processor, kind.stop
 

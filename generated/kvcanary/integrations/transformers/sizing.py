@@ -27,7 +27,7 @@ def layout_of(cache: Any) -> CacheLayout:
     """The layout of a cache, by the attributes that it has.
 
     Raises:
-        CanaryNotImplementedError: KVC-063 for one that is not known, with what was looked for.
+        CanaryNotImplementedError: KVC-070 for one that is not known, with what was looked for.
     """
     looked = []
     for known in LAYOUTS:
@@ -37,7 +37,7 @@ def layout_of(cache: Any) -> CacheLayout:
         looked.append(f"{known.VERSIONS} (no {', '.join(missing)})")
     have, want = type(cache).__name__, "; ".join(looked)
     raise errors.CanaryNotImplementedError(
-        "KVC-063", f"kv-canary: {have} has no layout that is known here; looked for {want}"
+        "KVC-070", f"kv-canary: {have} has no layout that is known here; looked for {want}"
     )
 
 
@@ -63,7 +63,7 @@ def buffer_groups(cache: CacheLayout, config: CanaryConfig, layers: str | Sequen
         layers: layers whose keys and values are hashed: "first" of each pool, "all", or the model's numbers of layers.
 
     Raises:
-        CanaryTypeError: KVC-064 for other layers.
+        CanaryTypeError: KVC-071 for other layers.
     """
     device = cache.cache.device
     groups = []
@@ -91,7 +91,7 @@ def _hashed_layers(pool: CachePool, layers: str | Sequence[int]) -> Sequence[int
         return pool.layers
     if isinstance(layers, str) or not all(isinstance(layer, int) for layer in layers):
         name, want, have = "layers", "'first', 'all' or numbers of layers", repr(layers)
-        raise errors.CanaryTypeError("KVC-064", f"kv-canary: {name} must be {want}, got {have}")
+        raise errors.CanaryTypeError("KVC-071", f"kv-canary: {name} must be {want}, got {have}")
     return [layer for layer in pool.layers if layer in layers]
 
 

@@ -1,0 +1,1 @@
+"""What `benchmarks/bench.py` is made of. Needs torch, Triton and the generated package alone."""

@@ -1,0 +1,20 @@
+"""The ways in which a whole step can be launched, as far as the package has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from .cases import Work
+
+
+def steps(work: Work) -> dict[str, Callable[[], None]]:
+    """Name to call. `launchers` validates every argument in every call."""
+    return {"launchers": work.step}
+
+
+def plan_and_verify_two(work: Work, second: Any) -> None:
+    """One plan, verified for the work's endpoint and for another with the context `second`."""
+    work.plan_and_verify()
+    replace(work, context=second).verify()
