@@ -65,6 +65,7 @@ def run_engine(
     watched: bool,
     config: dict[str, Any] | None = None,
     blocks: int = 0,
+    layers: str = "all",
 ) -> tuple[SteppedEngine, CanaryManager | None, Counter[str]]:
     settings = dict(VARIANTS[variant])
     attention = settings.pop("attention", "sdpa")
@@ -72,7 +73,7 @@ def run_engine(
     canary = None
     if watched:
         wanted = {**SMALL, "real_kv_mode": "PARTIAL", "sweep_interval": 16, **(config or {})}
-        canary = attach(engine.manager, CanaryConfig(**wanted), layers="all")
+        canary = attach(engine.manager, CanaryConfig(**wanted), layers=layers)
     traffic, counts = Traffic(seed, requests), counted(engine)
     while engine.steps < steps:
         while traffic.due():

@@ -160,7 +160,7 @@ def test_more_layers_than_a_list_has_places() -> None:
 
     MODELS["deep"] = lambda: _llama(layers=6)
     try:
-        engine = WatchedEngine("deep")
+        engine = WatchedEngine("deep", layers="all")
     finally:
         del MODELS["deep"]
     assert all(isinstance(sources, RealKvSourceTable) for sources in engine.canary.groups[0].real_kv_sources.values())

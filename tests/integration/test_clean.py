@@ -27,7 +27,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("model", "variant", "blocks", "steps", "happens"), RUNS)
 def test_runs_in_which_blocks_are_short(model: str, variant: str, blocks: int, steps: int, happens: set[str]) -> None:
-    settings: dict[str, Any] = {"seed": 2, "requests": 14, "steps": steps, "blocks": blocks}
+    settings: dict[str, Any] = {"seed": 2, "requests": 14, "steps": steps, "blocks": blocks, "layers": "first"}
     engine, canary, counts = run_engine(model, variant, watched=True, **settings)
     assert canary is not None
     plain, _, _ = run_engine(model, variant, watched=False, **settings)

@@ -236,7 +236,7 @@ def test_a_restore_that_is_permuted(made: Any) -> None:
 
 @pytest.mark.parametrize(("layer", "half"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_a_byte_that_flips_in_a_live_block(made: Any, layer: int, half: int) -> None:
-    engine = made(config={"real_kv_mode": "ALL"})
+    engine = made(config={"real_kv_mode": "ALL"}, layers="all")
     engine.add(OTHER, 20, "other")
     engine.add(PROMPT, 20, "one")
     engine.clean(3)

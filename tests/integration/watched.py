@@ -16,7 +16,7 @@ class WatchedEngine(SteppedEngine):
     """Remembers what was found in each step."""
 
     def __init__(
-        self, model: str, *, config: dict[str, Any] | None = None, layers: Any = "all", **settings: Any
+        self, model: str, *, config: dict[str, Any] | None = None, layers: Any = "first", **settings: Any
     ) -> None:
         attention = settings.pop("attention", "sdpa")
         super().__init__(make_model(model, attention), **{"safety_margin": 0.0, **settings})
@@ -108,7 +108,7 @@ class WatchedEngine(SteppedEngine):
         setattr(owner, name, lambda parent, tokens, *more, **named: strong(parent, [0] * len(tokens), *more, **named))
         return lambda: setattr(owner, name, strong)
 
-    def flip(self, slot: int, layer: int = 1, half: int = 0, byte: int = 5) -> None:
+    def flip(self, slot: int, layer: int = 0, half: int = 0, byte: int = 5) -> None:
         """Flips a bit of the real bytes of a slot, in one layer's keys or values."""
         block, offset = divmod(slot, PAGE)
         if newer():
