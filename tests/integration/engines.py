@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.metadata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,6 +24,9 @@ _SIZES = {
     "max_position_embeddings": 512,
     "tie_word_embeddings": True,
 }
+
+
+_MADE: dict[tuple[str, str], Any] = {}
 
 
 def newer() -> bool:
@@ -55,6 +59,14 @@ MODELS: dict[str, Callable[[], Any]] = {"llama": _llama, "mistral": _mistral, "q
 
 
 def make_model(name: str, attention: str = "sdpa") -> Any:
+    """A model of one's own, with the same weights each time."""
+    if (name, attention) not in _MADE:
+        _MADE[name, attention] = _made(name, attention)
+    torch.manual_seed(0)
+    return copy.deepcopy(_MADE[name, attention])
+
+
+def _made(name: str, attention: str) -> Any:
     torch.manual_seed(0)
     model = MODELS[name]().eval()
     model.set_attn_implementation(attention)
