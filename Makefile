@@ -2,7 +2,7 @@
 #
 #   PYTHON=python3.12     the interpreter that .venv is made with
 #   PYTEST_ARGS='-x'      more arguments for every pass of pytest (paths, -k, -x, …)
-#   JOBS=4                how many processes pytest uses
+#   JOBS=4                how many processes pytest uses; by default one for each core, at most 8
 #   DEMO_ARGS=…           arguments for the demo
 
 SHELL := bash
@@ -11,7 +11,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 
