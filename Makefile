@@ -87,8 +87,8 @@ CLEAN_ENV := env -u TRITON_INTERPRET -u TRITON_DEBUG -u KVCANARY_BACKEND
 # narrowed the selection by PYTEST_ARGS; then one of the passes must have run something.
 define pytest
 	echo "==> tests: $(1)"; \
-	echo "$(strip $(2) $(PY)) -m pytest -n $(JOBS) -m '$(3)'" $(PYTEST_ARGS); \
-	status=0; $(CLEAN_ENV) $(2) $(PY) -m pytest -n $(JOBS) -m '$(3)' $(PYTEST_ARGS) || status=$$?; \
+	echo "$(strip $(2) $(PY)) -m pytest -n $(JOBS) --dist worksteal -m '$(3)'" $(PYTEST_ARGS); \
+	status=0; $(CLEAN_ENV) $(2) $(PY) -m pytest -n $(JOBS) --dist worksteal -m '$(3)' $(PYTEST_ARGS) || status=$$?; \
 	case $$status in \
 		0) selected=yes ;; \
 		5) $(if $(strip $(PYTEST_ARGS)),echo "==> nothing in this pass fits PYTEST_ARGS",exit 5) ;; \
