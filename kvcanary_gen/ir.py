@@ -140,7 +140,8 @@ class FlatDomain:
 class SegmentDomain:
     """For each owner r in order, for each index i from max(0, offsets[r]) up to min(offsets[r + 1], limit).
 
-    Later segments win where two store to one element.
+    Later segments win where two store to one element. `ascending` offsets are running sums of the launch before, so
+    that none does.
     """
 
     segments: str
@@ -150,6 +151,7 @@ class SegmentDomain:
     index: str
     limit: Node
     when: Node | None
+    ascending: bool = False
 
 
 @dataclass(frozen=True)
@@ -299,6 +301,8 @@ class KernelIR:
     saved: str = ""
     segment_lets: tuple[tuple[str, Node], ...] = ()
     after_lets: tuple[tuple[str, Node], ...] = ()
+    # How many entries a fused kernel's points would be: all of its segments' together.
+    entries: Node | None = None
 
     @property
     def tensors(self) -> dict[str, TensorArg]:

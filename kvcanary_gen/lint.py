@@ -121,7 +121,7 @@ def _unused_lets(program: Program, document: Document, out: Diagnostics) -> None
         for name in _unread(function.lets, [function.value]):
             mark = document.mark("functions", function.name, "let", name, key=True)
             out.add(mark, "KVG-071", f"'{name}' of {function.name} is never read")
-    for kernel in program.kernels.values():
+    for kernel in (k for k in program.kernels.values() if k.entries is None):
         for name in _unread(kernel.lets, kernel_nodes(kernel)):
             mark = document.mark("kernels", kernel.name, "let", name, key=True)
             out.add(mark, "KVG-071", f"'{name}' of {kernel.name} is never read")

@@ -158,6 +158,12 @@ RULES: dict[str, Rule] = {
         "A tensor of records is used as a plain one, or a plain one as records, or its rows do not hold the layout.",
         "Name a field, as in tensor[index].field; declare `record` and end the shape in NAME_NUM_FIELDS or NAME_BYTES.",
     ),
+    "KVG-045": Rule(
+        "fusion",
+        "Two kernels cannot be fused: what one stores is not what the other reads, entry by entry.",
+        "Fuse a kernel over [0, count) with one over segments that stores to [index] alone and does nothing else, and "
+        "run what counts the segments first, in the same operation.",
+    ),
     "KVG-050": Rule(
         "tag numbers",
         "The numbers of a tag family do not name every combination of its axes exactly once.",

@@ -40,6 +40,10 @@ from .layout import (
     is_sweep_tag,
 )
 from .ops.canary_plan import launch_canary_plan_kernels, launch_canary_plan_kernels_torch_reference
+from .ops.canary_plan_and_verify import (
+    launch_canary_plan_and_verify_kernels,
+    launch_canary_plan_and_verify_kernels_torch_reference,
+)
 from .ops.canary_verify import launch_canary_verify_kernel, launch_canary_verify_kernel_torch_reference
 from .ops.canary_write import launch_canary_write_kernel, launch_canary_write_kernel_torch_reference
 from .ops.plan_entries import launch_plan_entries_kernel, launch_plan_entries_kernel_torch_reference
@@ -167,6 +171,8 @@ __all__ = [
     "format_line",
     "headline",
     "is_sweep_tag",
+    "launch_canary_plan_and_verify_kernels",
+    "launch_canary_plan_and_verify_kernels_torch_reference",
     "launch_canary_plan_kernels",
     "launch_canary_plan_kernels_torch_reference",
     "launch_canary_verify_kernel",

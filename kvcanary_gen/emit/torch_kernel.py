@@ -162,6 +162,8 @@ class ReferenceEmitter:
         by_index = kernel_schedule(self.kernel, domain) == "by_index"
         for store in self.kernel.stores:
             self.store(store, "segments.disjoint" if by_index else "False")
+        emit_point_counters(self, domain.index)
+        emit_checks(self, () if self.kernel.report is None else self.kernel.report.checks, domain.index)
 
     def number(self, node: Node) -> Code:
         """A count that the host knows, as a Python integer."""

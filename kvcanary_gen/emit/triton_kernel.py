@@ -70,7 +70,7 @@ def domain_names(domain: Domain) -> tuple[str, ...]:
 
 def searches(domain: Domain) -> bool:
     """Whether indices look for their segments, for which offsets are read in blocks."""
-    return isinstance(domain, (SegmentDomain, EntriesDomain))
+    return isinstance(domain, EntriesDomain) or (isinstance(domain, SegmentDomain) and not domain.ascending)
 
 
 def emit_kernels(program: Program, kernel: KernelIR, sizes: dict[str, Sizes]) -> list[TritonKernel]:
@@ -222,6 +222,14 @@ class KernelEmitter:
         keywords: dict[str, Code | str] = {} if guard == TRUE else {"mask": guard}
         block.write("", invoke("tl.store", place, value, **keywords))
 
+    def points(self, mask: Code) -> None:
+        """Everything that happens at the points of a block, where no two depend on each other."""
+        self.lets(self.kernel.lets, mask)
+        for store in self.kernel.stores:
+            self.store(store, mask)
+        emit_point_counters(self, mask)
+        emit_checks(self, () if self.kernel.report is None else self.kernel.report.checks, mask)
+
     # --- flat ---------------------------------------------------------------------------------------------------
 
     def _flat(self, domain: FlatDomain) -> None:
@@ -231,8 +239,4 @@ class KernelEmitter:
         block.text(f"{domain.index} = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
         block.write("mask = ", Operator("<", (Atom(domain.index), end)))
         self.bounded(domain.index, count)
-        self.lets(self.kernel.lets, Atom("mask"))
-        for store in self.kernel.stores:
-            self.store(store, Atom("mask"))
-        emit_point_counters(self, Atom("mask"))
-        emit_checks(self, () if self.kernel.report is None else self.kernel.report.checks, Atom("mask"))
+        self.points(Atom("mask"))

@@ -48,15 +48,18 @@ def _segment_count(emitter: KernelEmitter, domain: SegmentDomain) -> Code:
 
 def _by_index(emitter: KernelEmitter, domain: SegmentDomain, count: Code, limit: Code) -> None:
     block = emitter.block
-    first, found = block.fresh("first"), block.fresh("found")
-    block.text(f"{domain.index} = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
-    search = invoke("lang.find_segment", domain.index, pointer_name(domain.segments), count, "SCAN")
+    start, first, found = block.fresh("start"), block.fresh("first"), block.fresh("found")
+    block.text(f"{start} = tl.program_id(0).to(tl.int64) * BLOCK")
+    block.text(f"{domain.index} = {start} + tl.arange(0, BLOCK)")
+    offsets = pointer_name(domain.segments)
+    if domain.ascending:
+        search = invoke("lang.locate_segment", domain.index, start, offsets, count)
+    else:
+        search = invoke("lang.find_segment", domain.index, start, offsets, count, "SCAN")
     block.write(f"{domain.owner}, {first}, {found} = ", search)
     block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), limit))))
     block.text(f"{domain.within} = {domain.index} - {first}")
-    emitter.lets(emitter.kernel.lets, Atom("mask"))
-    for store in emitter.kernel.stores:
-        emitter.store(store, Atom("mask"))
+    emitter.points(Atom("mask"))
 
 
 def _by_segment(emitter: KernelEmitter, domain: SegmentDomain, count: Code, limit: Code) -> None:

@@ -50,8 +50,10 @@ def subjects(program: Program) -> Iterator[Subject]:
 def _code(program: Program) -> Iterator[Subject]:
     for kernel in program.kernels.values():
         parents = [op.launcher for op in program.operations.values() if kernel in [c.kernel for c in op.calls]]
-        yield _public("kernel", kernel, [("part of", listing(parents))])
-        for name, _ in kernel.lets:
+        what = "kernel" if kernel.entries is None else "fusion"
+        yield _public(what, kernel, [("part of", listing(parents))])
+        # A fused kernel has the names of the two that it is made of.
+        for name, _ in () if kernel.entries is not None else kernel.lets:
             yield Subject(
                 "let", f"{kernel.name}.{name}", f"A value of {kernel.name}.", ("kernels", kernel.name, "let", name)
             )

@@ -169,7 +169,7 @@ class _Invariant:
 
     def _knows_operations(self, names: dict[str, HostNames]) -> bool:
         context, document = self.context, self.context.document
-        declared = [*document.names("kernels"), *document.names("operations")]
+        declared = [n for section in ("kernels", "fusions", "operations") for n in document.names(section)]
         for index, name in enumerate(self.invariant.operations):
             if name not in declared:
                 context.unknown(self._place("operations", index), "kernel or operation", name, declared)

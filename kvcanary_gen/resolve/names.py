@@ -38,6 +38,7 @@ _TOP_LEVEL = {
     "arguments": "an argument",
     "dims": "a size",
     "kernels": "a kernel",
+    "fusions": "a fusion",
     "operations": "an operation",
 }
 
@@ -128,7 +129,7 @@ def _exports(context: Context) -> Iterator[tuple[list[str], Mark, str]]:
 
 def _check_case(context: Context) -> None:
     """Names that become files, or upper-case names, must differ by more than case."""
-    for sections in (("kernels", "operations"), ("arguments",), ("layouts",), ("tags",)):
+    for sections in (("kernels", "fusions", "operations"), ("arguments",), ("layouts",), ("tags",)):
         seen: dict[str, str] = {}
         for section in sections:
             for name in context.document.names(section):

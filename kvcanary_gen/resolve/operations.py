@@ -6,6 +6,7 @@ from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.ir import CallIR, KernelIR, OperationIR, ScalarArg, SourcesArg, StructIR, TensorArg
 from kvcanary_gen.resolve.context import Arguments, Context, size_names
 from kvcanary_gen.resolve.data import check_record, value_argument
+from kvcanary_gen.resolve.fuse import covers
 from kvcanary_gen.resolve.kernel_reader import bind_dims, unbound_sizes
 from kvcanary_gen.resolve.names import check_name
 from kvcanary_gen.schema.code import Call, Operation
@@ -59,10 +60,11 @@ class _Operation:
             kernel = kernels.get(call.kernel)
             if kernel is not None:
                 calls.append(CallIR(kernel, _Binder(self, index, call, kernel).bind()))
-            elif call.kernel not in self.context.failed("kernels", kernels):
+            elif call.kernel not in self.context.failed("kernels", kernels) | self.context.failed("fusions", kernels):
                 self.context.unknown(self._place("calls", index, "kernel"), "kernel", call.kernel, kernels)
         if not self.complete or len(calls) < len(operation.calls):
             return None
+        self._check_fusions(calls)
         return OperationIR(
             self.name,
             operation.doc,
@@ -74,6 +76,15 @@ class _Operation:
             tuple(calls),
         )
 
+    def _check_fusions(self, calls: list[CallIR]) -> None:
+        """A fused kernel counts on an earlier launch for segments that are all entries there are."""
+        for index, call in enumerate(calls):
+            before = [(other.kernel, other.bind) for other in calls[:index]]
+            whole = len(call.bind) == len(call.kernel.arguments)
+            if call.kernel.entries is not None and whole and not covers(call.kernel, call.bind, before):
+                message = f"no launch before {call.kernel.name} stores its offsets and, as their total, its count"
+                self._fail(self._place("calls", index, "kernel"), "KVG-045", message)
+
     # --- what it takes ------------------------------------------------------------------------------------------
 
     def _take(self, name: str, mark: Mark, *, own: bool) -> bool:
@@ -81,7 +92,7 @@ class _Operation:
         if own and not check_name(self.context, name, mark):
             return False
         document = self.context.document
-        sections = ("constants", "functions", "kernels", "structs", "dims") if own else ()
+        sections = ("constants", "functions", "kernels", "fusions", "structs", "dims") if own else ()
         taken = next((section for section in sections if name in document.names(section)), None)
         if taken is not None:
             self._fail(mark, "KVG-014", f"'{name}' is declared already under `{taken}`")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from kvcanary_gen.schema.checks import Fold
-from kvcanary_gen.schema.code import Errors, Function, Invariants, Kernel, Operation
+from kvcanary_gen.schema.code import Errors, Function, Fusion, Invariants, Kernel, Operation
 from kvcanary_gen.schema.data import Argument, Axis, Constant, Enum, Layout, Struct, TagFamily
 from kvcanary_gen.schema.text import Doc, Name, SpecModel, Text
 
@@ -35,6 +35,7 @@ class SpecFile(SpecModel):
     functions: dict[Name, Function] = Field(default_factory=dict)
     folds: dict[Name, Fold] = Field(default_factory=dict)
     kernels: dict[Name, Kernel] = Field(default_factory=dict)
+    fusions: dict[Name, Fusion] = Field(default_factory=dict)
     operations: dict[Name, Operation] = Field(default_factory=dict)
     invariants: Invariants = Field(default_factory=dict)
     errors: Errors = Field(default_factory=dict)
@@ -52,6 +53,7 @@ SECTIONS = (
     "functions",
     "folds",
     "kernels",
+    "fusions",
     "operations",
     "invariants",
     "errors",

@@ -107,6 +107,16 @@ class Kernel(SpecModel):
     schedule: Schedule = Schedule()
 
 
+class Fusion(SpecModel):
+    """A kernel that computes what another would have stored, entry by entry, where it uses it: nothing is stored."""
+
+    doc: Doc
+    contract: Doc = ""
+    kernel: Name = Field(description="The kernel whose points are kept, with all that happens at them.")
+    entries: Name = Field(description="The kernel whose stores go in the place of the other's loads.")
+    schedule: Schedule = Schedule()
+
+
 class StructArgument(SpecModel):
     """A struct taken by an operation."""
 

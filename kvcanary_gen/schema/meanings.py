@@ -40,6 +40,7 @@ _MEANINGS = {
     "Kernel.store": "Values by the element that receives them, at every point.",
     "Kernel.finally": "Stores after the last element of a scan.",
     "Kernel.schedule": "How it is launched.",
+    "Fusion.schedule": "How it is launched.",
     "Offsets.sum": "Summand of each element.",
     "Schedule.block": "Points that one program handles at a time.",
     "Schedule.num_warps": "Warps of one program.",

@@ -73,14 +73,19 @@ def offsets_ascend(offsets_ptr, count, SCAN: tl.constexpr):
 
 @triton.jit
 def ends_up_to(index, offsets_ptr, count):
-    """How many of the first `count` segments end at or before one index, of offsets that ascend."""
+    """How many of the first `count` segments end at or before one index, of offsets that ascend.
+
+    Each round looks at 32 of them, since what a search costs is one load after the other.
+    """
+    lane = tl.arange(0, 32)
     low = tl.zeros([], tl.int64)
     high = low + count
     while low < high:
-        middle = (low + high) >> 1
-        past = tl.load(offsets_ptr + middle + 1) <= index
-        low = tl.where(past, middle + 1, low)
-        high = tl.where(past, high, middle)
+        stride = (high - low + 31) >> 5
+        last = low + (lane + 1) * stride - 1
+        end = tl.load(offsets_ptr + last + 1, mask=last < high, other=INT64_MAX)
+        low += stride * tl.sum((end <= index).to(tl.int64), axis=0)
+        high = tl.minimum(high, low + stride - 1)
     return low
 
 
@@ -105,18 +110,31 @@ def bisect_segment(index, lowest, highest, offsets_ptr, count):
 
 
 @triton.jit
-def find_segment(index, offsets_ptr, count, SCAN: tl.constexpr):
-    """The last segment that holds each index: (segment, its first index, whether there is one).
+def locate_segment(index, start, offsets_ptr, count):
+    """The segment that holds each index of the block from `start` on, of offsets that ascend.
 
-    Ascending offsets are bisected, for a block first: it mostly lies in one segment, or in few. Others are searched
-    one by one, so that hostile offsets mean the same everywhere.
+    Returns the segment, its first index, and whether there is one. A block mostly lies in one segment, or in few.
+    """
+    lowest = ends_up_to(start, offsets_ptr, count)
+    highest = lowest
+    end = tl.load(offsets_ptr + lowest + 1, mask=lowest < count, other=INT64_MAX)
+    last = start + index.shape[0] - 1
+    if end <= last:
+        highest = ends_up_to(last, offsets_ptr, count)
+    return bisect_segment(index, lowest, highest, offsets_ptr, count)
+
+
+@triton.jit
+def find_segment(index, start, offsets_ptr, count, SCAN: tl.constexpr):
+    """The last segment that holds each index of the block from `start` on, whatever the offsets are.
+
+    Returns the segment, its first index, and whether there is one. Offsets that do not ascend are searched one by one,
+    so that hostile ones mean the same everywhere.
     """
     segment = tl.zeros_like(index)
     found = index < 0
     if offsets_ascend(offsets_ptr, count, SCAN):
-        lowest = ends_up_to(tl.min(index, axis=0), offsets_ptr, count)
-        highest = ends_up_to(tl.max(index, axis=0), offsets_ptr, count)
-        segment, _, found = bisect_segment(index, lowest, highest, offsets_ptr, count)
+        segment, _, found = locate_segment(index, start, offsets_ptr, count)
     else:
         candidate = tl.zeros([], tl.int64)
         while candidate < count:

@@ -298,8 +298,9 @@ def _plan_entries_kernel(
     swa_window_size = swa_window_size.to(tl.int64) + 0
     if tl.load(verify_enable_ptr).to(tl.int64) == 0:
         return
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    r, first, found = lang.find_segment(i, verify_offsets_scratch_ptr, bs, SCAN)
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    i = start + tl.arange(0, BLOCK)
+    r, first, found = lang.find_segment(i, start, verify_offsets_scratch_ptr, bs, SCAN)
     mask = found & (i < verify_capacity)
     j = i - first
     given_row = tl.load(req_pool_indices_ptr + r, mask=mask, other=0)

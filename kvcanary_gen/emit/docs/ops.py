@@ -127,7 +127,7 @@ def _kernel(program: Program, document: Document, kernel: KernelIR) -> dict[str,
     used = called([*kernel_nodes(kernel), *(node for _, node in kernel.lets)])
     return {
         "domain": _domain(kernel, document),
-        "source": source(document, "kernels", kernel.name, *_SOURCE),
+        "source": _source(document, kernel),
         "functions": listing([function_link(name, "../") for name in program.functions if name in used]),
         "scan": isinstance(kernel.domain, ScanDomain),
         "sums": _sums(kernel),
@@ -135,9 +135,22 @@ def _kernel(program: Program, document: Document, kernel: KernelIR) -> dict[str,
     }
 
 
+def _source(document: Document, kernel: KernelIR) -> str:
+    if kernel.entries is not None:
+        return source(document, "fusions", kernel.name, "kernel", "entries")
+    return source(document, "kernels", kernel.name, *_SOURCE)
+
+
 def _domain(kernel: KernelIR, document: Document) -> list[str]:
     """The iteration domain in words, a paragraph for each idea."""
     domain = kernel.domain
+    if kernel.entries is not None:
+        parts = document.section("fusions")[kernel.name]
+        whole, entries = (_page(document, part) for part in (parts.kernel, parts.entries))
+        return [
+            f"At every entry that {entries} would store, what {whole} does with it, but nothing is stored: the stored "
+            "values are computed where they are read."
+        ]
     text = document.section("kernels")[kernel.name].domain
     count = code(text.count)
     if isinstance(domain, ScanDomain):
@@ -158,6 +171,12 @@ def _domain(kernel: KernelIR, document: Document) -> list[str]:
     if text.when:
         words.append(f"Nothing is stored at all unless {code(text.when)}.")
     return words
+
+
+def _page(document: Document, kernel: str) -> str:
+    """A kernel by name, as a link where it has a page of its own."""
+    internal = document.section("kernels")[kernel].internal
+    return code(kernel) if internal else f"[{code(kernel)}]({kernel}.md)"
 
 
 def _sums(kernel: KernelIR) -> list[str]:
