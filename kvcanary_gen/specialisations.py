@@ -21,6 +21,7 @@ from kvcanary_gen.emit.names import (
     count_name,
     cut_name,
     is_pointer,
+    paired_name,
     source_arguments,
     static_name,
     table_name,
@@ -141,6 +142,9 @@ def _specialisation(
     constants["BLOCK"] = schedule.block
     if searches(kernel.domain):
         constants["SCAN"] = SCAN_BLOCK
+    # Both forms of loads of records are among those with nothing and with everything.
+    whole = all(value for value in statics.values() if isinstance(value, bool)) and (bool(given) or not emitted.flags)
+    constants |= {paired_name(name): whole for name in emitted.paired}
     constants |= {pointer_name(name): None for name in missing}
     constants |= statics
     numbers = [*emitted.sizes, *emitted.scalars, *(["lanes"] if emitted.lanes else [])]

@@ -9,6 +9,7 @@ from kvcanary_gen.emit.names import (
     alignment_name,
     count_name,
     cut_name,
+    paired_name,
     snake,
     static_name,
     table_name,
@@ -123,6 +124,7 @@ class LaunchEmitter:
         for name in phase.statics:
             enum = next(s.enum for s in self.kernel.scalars if s.name == name)
             lines.append(f"{inner}{static_name(name)}={f'int({name})' if enum else name},")
+        lines += [f"{inner}{paired_name(name)}=dispatch.paired({name})," for name in phase.paired]
         for fold in lists.values():
             lines += [f"{inner}{name}={value.flat()}," for name, value in _arrival(fold)]
         for fold in phase.folds:

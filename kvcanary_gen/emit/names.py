@@ -16,6 +16,11 @@ def constant_name(name: str) -> str:
     return f"{snake(owner).upper()}_{member}" if dot else name
 
 
+def paired_name(tensor: str) -> str:
+    """The compile-time flag that says whether two words of a record load at once."""
+    return f"{tensor.upper()}_PAIRED"
+
+
 def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 

@@ -5,6 +5,7 @@ Written apart from the torch emitter and the interpreter, so that a mistake in o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import Atom, Code, Operator, Prefix, Ternary, compare, invoke, method, operator
@@ -13,6 +14,7 @@ from kvcanary_gen.emit.names import (
     constant_name,
     count_name,
     cut_name,
+    paired_name,
     source_arguments,
     static_name,
     table_name,
@@ -38,6 +40,7 @@ from kvcanary_gen.expr.nodes import (
     is_static,
     loads,
 )
+from kvcanary_gen.expr.pairs import Pair, paired_tensors, pairs
 from kvcanary_gen.ir import AxisLength, FoldIR, FunctionIR, TensorArg
 
 TRUE = Atom("True")
@@ -123,6 +126,8 @@ class Needs:
     flags: dict[str, None] = field(default_factory=dict)
     statics: dict[str, None] = field(default_factory=dict)
     folds: dict[str, None] = field(default_factory=dict)
+    # Tensors of which two words load at once.
+    paired: dict[str, None] = field(default_factory=dict)
 
     def function(self, function: FunctionIR, sizes: dict[str, tuple[str, int] | None]) -> None:
         self.pointers.update(dict.fromkeys(function.tensors))
@@ -144,6 +149,9 @@ class Block(Writer):
     # Names that hold one value for all lanes; sizes and scalars do anyway.
     uniform: set[str] = field(default_factory=set)
     folds: dict[str, FoldIR] = field(default_factory=dict)
+    # Loads that come in pairs, and the names of those that have been loaded, by mask.
+    pairs: dict[Load, Pair] = field(default_factory=dict)
+    loaded: dict[tuple[Load, str], str] = field(default_factory=dict)
 
     # --- statements ---------------------------------------------------------------------------------------------
 
@@ -177,6 +185,34 @@ class Block(Writer):
         self.facts = self.facts.with_let(name, node)
         if self.is_uniform(node):
             self.uniform.add(name)
+
+    def lets(self, lets: Iterable[tuple[str, Node]], mask: Code) -> None:
+        """Assigns names in order; two fields of one record that lie side by side together."""
+        lets = list(lets)
+        mine = pairs((node for _, node in lets), self.tensors)
+        names = {node: name for name, node in lets}
+        done: set[str] = set()
+        for name, node in lets:
+            pair = mine.get(node) if isinstance(node, Load) and not self.is_uniform(node) else None
+            if pair is not None and name not in done and all(load in names for load in pair):
+                self.load_pair(pair, [names[load] for load in pair], mask)
+                done |= {names[load] for load in pair}
+            if name in done:
+                self.facts = self.facts.with_let(name, node)
+            else:
+                self.let(name, node, mask)
+
+    def load_pair(self, pair: Pair, names: list[str], mask: Code) -> None:
+        """Loads two words of a record into two names."""
+        first, tensor = pair[0], self.tensors[pair[0].tensor]
+        self.needs.paired[tensor.name] = None
+        offset, inside = self.address(tensor, first.indices, mask)
+        guard = conjunction([mask, *inside])
+        call = invoke("lang.load_pair", pointer_name(tensor.name), offset or "0", guard, paired_name(tensor.name))
+        self.write(f"{', '.join(names)} = ", call)
+        for name, load in zip(names, pair, strict=True):
+            if load.type is Type.UINT and tensor.dtype != "uint64":
+                self.write(f"{name} = ", method(Atom(name), "to", "tl.uint64", bitcast="True"))
 
     def named(self, node: Node, mask: Code, name: str, *, lanes: bool | None = None) -> Code:
         """The value of `node` as a name or number, assigned to a new variable where it is more."""
@@ -268,12 +304,24 @@ class Block(Writer):
         return Atom(node.name)
 
     def _load(self, node: Load, mask: Code) -> Code:
+        pair = self.pairs.get(node)
+        if pair is not None and not all(map(self.is_uniform, node.indices)):
+            return self._paired(node, pair, mask)
         code, checked = self._loading(node, mask)
         if not checked and len(code.flat()) <= MAX_INLINE_LOAD:
             return code
         name = self.fresh(f"{node.tensor}_value")
         self.write(f"{name} = ", code)
         return Atom(name)
+
+    def _paired(self, node: Load, pair: Pair, mask: Code) -> Code:
+        """A load whose neighbour is loaded under the same mask sooner or later."""
+        key = mask.flat()
+        if (node, key) not in self.loaded:
+            names = [self.fresh(f"{node.tensor}_{_field(load)}") for load in pair]
+            self.load_pair(pair, names, mask)
+            self.loaded |= {(load, key): name for load, name in zip(pair, names, strict=True)}
+        return Atom(self.loaded[node, key])
 
     def _loading(self, node: Load, mask: Code) -> tuple[Code, bool]:
         """Code of a load, and whether it checks bounds of its own."""
@@ -441,6 +489,9 @@ class Block(Writer):
         args += [pointer_name(name) for name in function.tensors]
         args += [*sizes, *function.scalars]
         args += [flag_name(name) for name in function.presence]
+        paired = paired_tensors(function, self.functions, self.tensors)
+        self.needs.paired.update(dict.fromkeys(paired))
+        args += [paired_name(name) for name in paired]
         return invoke(f"{self.prefix}{node.function}", *args)
 
     def _fold(self, node: Fold, mask: Code) -> Code:
@@ -452,6 +503,13 @@ class Block(Writer):
         args += [count_name(fold.sources), *([table_name(fold.sources)] if fold.table else [])]
         args += [static_name(name) for name in fold.statics]
         return invoke(f"{self.prefix}{node.name}", *args, *(name(node.name) for name in FORM_NAMES))
+
+
+def _field(load: Load) -> str:
+    """The field that a load reads, as in names of the spec."""
+    column = load.indices[-1]
+    assert isinstance(column, Const)
+    return str(column.name or column.value).lower().rpartition("_field_")[2]
 
 
 def one_bit(condition: Code) -> Code:

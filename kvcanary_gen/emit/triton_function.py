@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kvcanary_gen.emit.code import Atom, Code, invoke, statement
 from kvcanary_gen.emit.frames import docstring
+from kvcanary_gen.emit.names import paired_name
 from kvcanary_gen.emit.proof import Facts
 from kvcanary_gen.emit.triton_expr import TRUE, Block, flag_name, pointer_name, takes_mask
 from kvcanary_gen.expr.nodes import Node, Select, is_static
+from kvcanary_gen.expr.pairs import paired_tensors, pairs
 from kvcanary_gen.expr.simplify import simplified_function
 from kvcanary_gen.ir import FunctionIR, Program, TensorArg
 
@@ -31,6 +33,7 @@ def _function_block(
         tensors=tensors, functions=program.functions, function_sizes=sizes, facts=facts, prefix="", taken=taken
     )
     mask = Atom("mask") if takes_mask(function) else TRUE
+    block.pairs = pairs([*(node for _, node in function.lets), function.value], tensors)
     for name, node in function.lets:
         block.let(name, node, mask)
     _return(block, function.value, mask)
@@ -62,5 +65,7 @@ def emit_function(
     params += [pointer_name(name) for name in function.tensors]
     params += [*block.needs.sizes, *function.scalars]
     flags = [f"{flag_name(name)}: tl.constexpr" for name in function.presence]
+    paired = paired_tensors(simplified_function(function, tensors), program.functions, tensors)
+    flags += [f"{paired_name(name)}: tl.constexpr" for name in paired]
     head = statement("", invoke(f"def {function.name}", *params, *flags), 0, ":")
     return ["@triton.jit", *head, docstring(function.doc, 4), *block.lines]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import WIDTH, Atom, Code, Operator, invoke, operator, statement
 from kvcanary_gen.emit.frames import docstring
-from kvcanary_gen.emit.names import is_pointer, source_arguments, static_name
+from kvcanary_gen.emit.names import is_pointer, paired_name, source_arguments, static_name
 from kvcanary_gen.emit.proof import Facts
 from kvcanary_gen.emit.triton_chain import emit_chain
 from kvcanary_gen.emit.triton_checks import emit_checks, emit_launch_counters, emit_point_counters
@@ -59,6 +59,7 @@ class TritonKernel:
     lanes: bool
     statics: list[str] = field(default_factory=list)
     folds: list[FoldIR] = field(default_factory=list)
+    paired: list[str] = field(default_factory=list)
 
 
 def domain_names(domain: Domain) -> tuple[str, ...]:
@@ -131,6 +132,7 @@ class KernelEmitter:
         flags = [t.name for t in kernel.inputs if t.name in block.needs.flags]
         lanes = isinstance(domain, SegmentDomain) and kernel_schedule(kernel, domain) == "by_segment"
         self.statics = [s.name for s in kernel.scalars if s.name in block.needs.statics]
+        self.paired = [t for t in pointers if t in block.needs.paired]
         self.folds = [fold for name, fold in self.program.folds.items() if name in block.needs.folds]
         lines = [*self._head(pointers, sizes, scalars, flags, lanes), *self._widen(sizes, scalars, lanes), *block.lines]
         return TritonKernel(
@@ -144,6 +146,7 @@ class KernelEmitter:
             lanes,
             statics=self.statics,
             folds=self.folds,
+            paired=self.paired,
         )
 
     # --- head ---------------------------------------------------------------------------------------------------
@@ -166,6 +169,7 @@ class KernelEmitter:
         groups.append(("sizes and scalars", numbers))
         constants = [f"{flag_name(name)}: tl.constexpr," for name in flags]
         constants += [f"{static_name(name)}: tl.constexpr," for name in self.statics]
+        constants += [f"{paired_name(name)}: tl.constexpr," for name in self.paired]
         for fold in listed.values():
             constants += [f"{name}: tl.constexpr," for name in source_constants(fold)]
         for fold in self.folds:
@@ -205,8 +209,7 @@ class KernelEmitter:
             self.block.facts = self.block.facts.with_less(variable, part)
 
     def lets(self, lets: Iterable[tuple[str, Node]], mask: Code) -> None:
-        for name, node in lets:
-            self.block.let(name, node, mask)
+        self.block.lets(lets, mask)
 
     def store(self, store: StoreIR, mask: Code) -> None:
         block, tensor = self.block, self.kernel.tensors[store.tensor]

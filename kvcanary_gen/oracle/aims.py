@@ -26,9 +26,11 @@ class Aim:
     def total(self, program: Program, values: Values) -> int:
         """What the offsets of a call add up to."""
         bound = copied({name: values[path] for name, path in self.bind.items()})
-        if bound[self.offsets.tensor] is None:
-            argument = self.kernel.tensors[self.offsets.tensor]
-            bound[argument.name] = poisoned(argument.dtype, (evaluate(argument.shape[0].length, {}),))
+        for argument in self.kernel.outputs:
+            # Scratch that the operation would allocate; its lengths are constants where a scan is.
+            if bound[argument.name] is None:
+                shape = tuple(evaluate(axis.length, {}) for axis in argument.shape)
+                bound[argument.name] = poisoned(argument.dtype, shape)
         run_kernel(program, self.kernel, bound)
         count = max(0, Machine(program, self.kernel, bound).eval(self.kernel.domain.count, {}))
         offsets = bound[self.offsets.tensor]

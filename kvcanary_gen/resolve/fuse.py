@@ -104,9 +104,7 @@ def _both(*conditions: Node | None) -> Node | None:
     return Logic(Type.BOOL, "and", tuple(given)) if len(given) > 1 else given[0] if given else None
 
 
-def _merged(
-    mine: Iterable[TensorArg], others: Iterable[TensorArg], without: Iterable[str]
-) -> tuple[TensorArg, ...]:
+def _merged(mine: Iterable[TensorArg], others: Iterable[TensorArg], without: Iterable[str]) -> tuple[TensorArg, ...]:
     gone = set(without)
     found = {arg.name: arg for arg in (*others, *(arg for arg in mine if arg.name not in gone))}
     return tuple(found.values())

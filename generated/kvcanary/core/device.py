@@ -61,29 +61,25 @@ def splitmix64_mix3(a, b, c):
 
 
 @triton.jit
-def link(slot, mask, canary_buf_ptr, num_slots, canary_buf_words):
+def link(slot, mask, canary_buf_ptr, num_slots, canary_buf_words, CANARY_BUF_PAIRED: tl.constexpr):
     """The prev_hash that the successor of a slot must carry; below slot 0 lies the chain's anchor."""
     canary_buf_value = tl.load(
         canary_buf_ptr + slot * canary_buf_words + CANARY_FIELD_PREV_HASH,
         mask=mask & (slot >= 0) & (slot < num_slots),
         other=0,
     ).to(tl.uint64, bitcast=True)
-    canary_buf_value_2 = tl.load(
-        canary_buf_ptr + slot * canary_buf_words + CANARY_FIELD_TOKEN,
-        mask=mask & (slot >= 0) & (slot < num_slots),
-        other=0,
-    )
-    canary_buf_value_3 = tl.load(
-        canary_buf_ptr + slot * canary_buf_words + CANARY_FIELD_POSITION,
-        mask=mask & (slot >= 0) & (slot < num_slots),
-        other=0,
+    canary_buf_token, canary_buf_position = lang.load_pair(
+        canary_buf_ptr,
+        slot * canary_buf_words + CANARY_FIELD_TOKEN,
+        mask & (slot >= 0) & (slot < num_slots),
+        CANARY_BUF_PAIRED,
     )
     return tl.where(
         slot >= 0,
         splitmix64_mix3(
             canary_buf_value,
-            canary_buf_value_2.to(tl.uint64, bitcast=True),
-            canary_buf_value_3.to(tl.uint64, bitcast=True),
+            canary_buf_token.to(tl.uint64, bitcast=True),
+            canary_buf_position.to(tl.uint64, bitcast=True),
         ),
         splitmix64(tl.full([], CANARY_CHAIN_ANCHOR, tl.uint64)),
     )

@@ -44,6 +44,11 @@ def at_most(registers: int | None) -> dict[str, int]:
     return {} if registers is None or torch.version.cuda is None else {"maxnreg": registers}
 
 
+def paired(words: torch.Tensor) -> bool:
+    """Whether rows of 8-byte words begin at multiples of 16 bytes, so that kernels load two words at once."""
+    return words.shape[1] % 2 == 0 and words.data_ptr() % 16 == 0
+
+
 def refuse_capture(op: str, tensor: torch.Tensor) -> None:
     """References read device data on the host, which a graph under capture cannot replay."""
     if tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing():

@@ -161,6 +161,19 @@ def append(failing, next_ptr, capacity):
 
 
 @triton.jit
+def load_pair(words_ptr, offset, mask, PAIRED: tl.constexpr):
+    """Two neighbouring words for each lane, from `offset` on; PAIRED says that all such places are aligned to 16 bytes."""
+    if PAIRED and offset.type.is_block():
+        # A lane takes both where it knows that they are aligned.
+        place = tl.multiple_of(offset, 2)[:, None] + tl.arange(0, 2)[None, :]
+        low, high = tl.split(tl.load(tl.multiple_of(words_ptr, 16) + place, mask=mask[:, None], other=0))
+    else:
+        low = tl.load(words_ptr + offset, mask=mask, other=0)
+        high = tl.load(words_ptr + offset + 1, mask=mask, other=0)
+    return low, high
+
+
+@triton.jit
 def load_tile(tensor_ptr, start, first, stop, inside, WORDS: tl.constexpr, ALIGNMENT: tl.constexpr, CUT: tl.constexpr):
     """WORDS neighbouring little-endian words for each lane, [lanes, WORDS], from byte `first` of the row at `start`.
 

@@ -87,6 +87,7 @@ def _verify_planned_kernel(
     HAS_REQ_TO_VERIFY_EXPECTED_TOKENS_VALID_LENS: tl.constexpr,
     REAL_KV_HASH_MODE: tl.constexpr,
     CHECK_VERIFY_EXPECTED_TOKEN: tl.constexpr,
+    CANARY_BUF_PAIRED: tl.constexpr,
     REAL_KV_SOURCES_COUNT: tl.constexpr,
     REAL_KV_SOURCES_TABLE: tl.constexpr,
     REAL_KV_HASH_TILE: tl.constexpr,
@@ -202,30 +203,28 @@ def _verify_planned_kernel(
     )
     linked = checked & (prev != device.TOKEN_TO_KV_SLOT_PADDING)
     prev_inside = prev < num_slots
-    stored_token = tl.load(
-        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
-        mask=mask & (slot >= 0) & (slot < num_slots),
-        other=0,
+    stored_token, stored_position = lang.load_pair(
+        canary_buf_ptr,
+        slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
+        mask & (slot >= 0) & (slot < num_slots),
+        CANARY_BUF_PAIRED,
     )
-    stored_position = tl.load(
-        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_POSITION,
-        mask=mask & (slot >= 0) & (slot < num_slots),
-        other=0,
+    stored_prev_hash, stored_real_kv_hash = lang.load_pair(
+        canary_buf_ptr,
+        slot * canary_buf_words + device.CANARY_FIELD_PREV_HASH,
+        mask & (slot >= 0) & (slot < num_slots),
+        CANARY_BUF_PAIRED,
     )
-    stored_prev_hash = tl.load(
-        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_PREV_HASH,
-        mask=mask & (slot >= 0) & (slot < num_slots),
-        other=0,
-    ).to(tl.uint64, bitcast=True)
-    stored_real_kv_hash = tl.load(
-        canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_REAL_KV_HASH,
-        mask=mask & (slot >= 0) & (slot < num_slots),
-        other=0,
-    ).to(tl.uint64, bitcast=True)
+    stored_prev_hash = stored_prev_hash.to(tl.uint64, bitcast=True)
+    stored_real_kv_hash = stored_real_kv_hash.to(tl.uint64, bitcast=True)
     expected_link = tl.where(
         linked,
         tl.where(
-            prev_inside, device.link(prev, mask & linked & prev_inside, canary_buf_ptr, num_slots, canary_buf_words), 0
+            prev_inside,
+            device.link(
+                prev, mask & linked & prev_inside, canary_buf_ptr, num_slots, canary_buf_words, CANARY_BUF_PAIRED
+            ),
+            0,
         ),
         stored_prev_hash,
     )
@@ -363,6 +362,7 @@ def launch(
             HAS_REQ_TO_VERIFY_EXPECTED_TOKENS_VALID_LENS=req_to_verify_expected_tokens_valid_lens is not None,
             REAL_KV_HASH_MODE=int(real_kv_hash_mode),
             CHECK_VERIFY_EXPECTED_TOKEN=check_verify_expected_token,
+            CANARY_BUF_PAIRED=dispatch.paired(canary_buf),
             REAL_KV_SOURCES_COUNT=sources.inline(real_kv_sources),
             REAL_KV_SOURCES_TABLE=sources.is_table(real_kv_sources),
             REAL_KV_HASH_TILE=real_kv_hash_form.tile,

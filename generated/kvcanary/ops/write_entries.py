@@ -42,6 +42,7 @@ def _write_entries_chain_kernel(
     write_chain_words: tl.int64,
     kernel_kind: tl.int64,
     # constants
+    CANARY_BUF_PAIRED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Walks along each segment of write_entries, and saves the state before every entry."""
@@ -78,7 +79,9 @@ def _write_entries_chain_kernel(
         tl.store(row_ptr + 6, 0, mask=kept)
         tl.store(row_ptr + 7, reasons, mask=kept)
     row_2 = num_new_tokens + r
-    prev_hash = device.link(tl.where(seed_exists, seed, -1), True, canary_buf_ptr, num_slots, canary_buf_words)
+    prev_hash = device.link(
+        tl.where(seed_exists, seed, -1), True, canary_buf_ptr, num_slots, canary_buf_words, CANARY_BUF_PAIRED
+    )
     tl.store(write_chain_ptr + row_2 * write_chain_words, prev_hash, mask=alone & (row_2 < write_chain_len))
     canary_buf_value = tl.load(
         canary_buf_ptr + seed * canary_buf_words + device.CANARY_FIELD_POSITION,
@@ -426,6 +429,7 @@ def _write_entries_after_kernel(
     ring_capacity: tl.int64,
     kernel_kind: tl.int64,
     # constants
+    CANARY_BUF_PAIRED: tl.constexpr,
     BLOCK: tl.constexpr,
     SCAN: tl.constexpr,
 ):
@@ -495,15 +499,11 @@ def _write_entries_after_kernel(
             stored = (slot >= 0) & (slot < num_slots)
             token = tl.load(input_ids_ptr + i, mask=mask, other=0)
             position = tl.load(positions_ptr + i, mask=mask, other=0)
-            found_token = tl.load(
-                canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
-                mask=mask & (slot >= 0) & (slot < num_slots),
-                other=0,
-            )
-            found_position = tl.load(
-                canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_POSITION,
-                mask=mask & (slot >= 0) & (slot < num_slots),
-                other=0,
+            found_token, found_position = lang.load_pair(
+                canary_buf_ptr,
+                slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
+                mask & (slot >= 0) & (slot < num_slots),
+                CANARY_BUF_PAIRED,
             )
             found_prev_hash = tl.load(
                 canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_PREV_HASH,
@@ -590,6 +590,7 @@ def launch(
                 write_chain_len,
                 write_chain_words,
                 kernel_kind,
+                CANARY_BUF_PAIRED=dispatch.paired(canary_buf),
                 BLOCK=32,
                 num_warps=1,
             )
@@ -654,6 +655,7 @@ def launch(
                 canary_buf_words,
                 ring_capacity,
                 kernel_kind,
+                CANARY_BUF_PAIRED=dispatch.paired(canary_buf),
                 BLOCK=64,
                 SCAN=1024,
                 num_warps=2,
