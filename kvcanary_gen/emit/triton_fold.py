@@ -22,7 +22,13 @@ _FORM = ("TILE", "ALIGNMENT", "CUT")
 
 def emit_fold(program: Program, fold: FoldIR) -> list[list[str]]:
     """The helpers of a fold."""
-    return [_of_tile(program, fold), _of_source(program, fold), _of_all(program, fold)]
+    return [
+        _of_tile(program, fold),
+        _of_last_tile(program, fold),
+        _first_tile(program, fold),
+        _of_source(program, fold),
+        _of_all(program, fold),
+    ]
 
 
 def fold_constants(fold: FoldIR) -> list[str]:
@@ -68,13 +74,30 @@ def _stepped(block: Block, fold: FoldIR, word: str) -> Code:
     return block.value(substitute(fold.step, {"word": Var(Type.UINT, word, "param")}), TRUE)
 
 
-def _of_source(program: Program, fold: FoldIR) -> list[str]:
+def _of_last_tile(program: Program, fold: FoldIR) -> list[str]:
+    """Words past the length leave the state as it is."""
     block = _block(program, fold)
-    lane = fold.params[0][0]
-    numbers = source_parts(fold.numbers)
-    statics = [static_name(name) for name in fold.statics]
+    for size in (2, 4, TILE):
+        block.text(f"{'if' if size == 2 else 'elif'} TILE == {size}:" if size < TILE else "else:")
+        with block.indented():
+            names = [f"word_{word}" for word in range(size)]
+            split = {2: "tl.split", 4: "lang.split_four", TILE: "lang.split_words"}[size]
+            block.text(f"{', '.join(names)} = {split}(tile)")
+            for word, name in enumerate(names):
+                stepped = _stepped(block, fold, name)
+                if word == 0:
+                    block.write("state = ", stepped)
+                else:
+                    block.write("state = ", invoke("tl.where", f"{8 * word} < left", stepped, "state"))
+    block.text("return state")
+    doc = "A tile of which `left` bytes are a slot's, one at least."
+    return _function(f"{fold.name}_of_last_tile", ["state", "tile", "left"], ["TILE"], doc, block)
+
+
+def _place(block: Block, fold: FoldIR) -> None:
+    """Where in a source the bytes of each lane lie."""
     block.text("# The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.")
-    for name in numbers:
+    for name in source_parts(fold.numbers):
         block.text(f"{name} = {name}.to(tl.int64) + 0")
     block.write("row = ", block.value(fold.row, TRUE))
     block.write("first = ", block.value(fold.byte, TRUE))
@@ -82,7 +105,26 @@ def _of_source(program: Program, fold: FoldIR) -> list[str]:
     block.text("stop = tl.minimum(row_bytes, first + length)")
     block.text("inside = mask & (row >= 0) & (row < rows)")
     block.text("start = row * row_stride")
-    block.text(f"state = tl.full({lane}.shape, {fold.start}, tl.uint64)")
+
+
+def _first_tile(program: Program, fold: FoldIR) -> list[str]:
+    block = _block(program, fold)
+    _place(block, fold)
+    block.write("tile = ", invoke("lang.load_tile", "tensor_ptr", "start", "first", "stop", "inside", *_FORM))
+    block.text("return tile, length")
+    doc = "The first tile of a source, and how many bytes a slot has there."
+    return _source_function(fold, f"{fold.name}_first_tile", doc, block)
+
+
+def _source_function(fold: FoldIR, name: str, doc: str, block: Block) -> list[str]:
+    params = [fold.params[0][0], "mask", "tensor_ptr", *source_parts(fold.numbers)]
+    return _function(name, params, [*(static_name(name) for name in fold.statics), *_FORM], doc, block)
+
+
+def _of_source(program: Program, fold: FoldIR) -> list[str]:
+    block = _block(program, fold)
+    _place(block, fold)
+    block.text(f"state = tl.full({fold.params[0][0]}.shape, {fold.start}, tl.uint64)")
     block.text("byte = tl.zeros([], tl.int64)")
     block.text(f"if TILE == {TILE} and ALIGNMENT >= 8 and CUT < 2:")
     with block.indented():
@@ -91,14 +133,10 @@ def _of_source(program: Program, fold: FoldIR) -> list[str]:
     with block.indented():
         load = invoke("lang.load_tile", "tensor_ptr", "start", "first + byte", "stop", "inside", *_FORM)
         block.write("tile = ", load)
-        for size in (2, 4, TILE):
-            block.text(f"{'if' if size == 2 else 'elif'} TILE == {size}:" if size < TILE else "else:")
-            with block.indented():
-                _short_tile(block, fold, size)
+        block.text(f"state = {fold.name}_of_last_tile(state, tile, length - byte, TILE)")
         block.text("byte += 8 * TILE")
     block.text("return state")
-    params = [lane, "mask", "tensor_ptr", *numbers]
-    return _function(f"{fold.name}_of_source", params, [*statics, *_FORM], "One source's part.", block)
+    return _source_function(fold, f"{fold.name}_of_source", "One source's part.", block)
 
 
 def _long_loop(block: Block, fold: FoldIR) -> None:
@@ -114,19 +152,6 @@ def _long_loop(block: Block, fold: FoldIR) -> None:
         block.text(f"byte += {8 * TILE * TILES}")
 
 
-def _short_tile(block: Block, fold: FoldIR, size: int) -> None:
-    """A tile that the length may end in; words past it leave the state as it is."""
-    names = [f"word_{word}" for word in range(size)]
-    split = {2: "tl.split", 4: "lang.split_four", TILE: "lang.split_words"}[size]
-    block.text(f"{', '.join(names)} = {split}(tile)")
-    for word, name in enumerate(names):
-        stepped = _stepped(block, fold, name)
-        if word == 0:
-            block.write("state = ", stepped)
-        else:
-            block.write("state = ", invoke("tl.where", f"byte + {8 * word} < length", stepped, "state"))
-
-
 def _of_all(program: Program, fold: FoldIR) -> list[str]:
     block = _block(program, fold)
     lane = fold.params[0][0]
@@ -140,16 +165,42 @@ def _of_all(program: Program, fold: FoldIR) -> list[str]:
         block.indent += 4
     if fold.table:
         _of_table(block, fold)
-    for place in range(fold.at_most):
-        block.text(f"if {count_name(fold.sources)} > {place}:")
-        with block.indented():
-            _combine(block, fold, [f"{fold.sources}_{part}_{place}" for part in ["ptr", *source_parts(fold.numbers)]])
+    block.text(f"if TILE < {TILE}:")
+    with block.indented():
+        _of_first_tiles(block, fold)
+    block.text("else:")
+    with block.indented():
+        for place in range(fold.at_most):
+            block.text(f"if {count_name(fold.sources)} > {place}:")
+            with block.indented():
+                _combine(block, fold, _listed(fold, place))
     if guard != TRUE:
         block.indent -= 4
     block.text("return total")
     params = [lane, "mask", *source_arguments(fold.sources, fold.at_most, fold.numbers, fold.table)]
     constants = [*source_constants(fold), *(static_name(name) for name in fold.statics), *_FORM]
     return _function(fold.name, params, constants, fold.doc, block)
+
+
+def _listed(fold: FoldIR, place: int) -> list[str]:
+    """Kernel arguments of one source."""
+    return [f"{fold.sources}_{part}_{place}" for part in ["ptr", *source_parts(fold.numbers)]]
+
+
+def _of_first_tiles(block: Block, fold: FoldIR) -> None:
+    lane, statics = fold.params[0][0], [static_name(name) for name in fold.statics]
+    block.text("# A tile has all bytes of a slot; those of all sources are on their way at once.")
+    for place in range(fold.at_most):
+        block.text(f"if {count_name(fold.sources)} > {place}:")
+        with block.indented():
+            load = invoke(f"{fold.name}_first_tile", lane, "mask", *_listed(fold, place), *statics, *_FORM)
+            block.write(f"tile_{place}, length_{place} = ", load)
+    for place in range(fold.at_most):
+        block.text(f"if {count_name(fold.sources)} > {place}:")
+        with block.indented():
+            block.text(f"state = tl.full({lane}.shape, {fold.start}, tl.uint64)")
+            block.text(f"state = {fold.name}_of_last_tile(state, tile_{place}, length_{place}, TILE)")
+            block.write("total = ", block.value(fold.combine, TRUE))
 
 
 def _combine(block: Block, fold: FoldIR, parts: list[str]) -> None:

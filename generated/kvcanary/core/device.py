@@ -152,6 +152,69 @@ def real_kv_hash_of_tile(state, tile):
 
 
 @triton.jit
+def real_kv_hash_of_last_tile(state, tile, left, TILE: tl.constexpr):
+    """A tile of which `left` bytes are a slot's, one at least."""
+    if TILE == 2:
+        word_0, word_1 = tl.split(tile)
+        state = splitmix64(state ^ word_0)
+        state = tl.where(8 < left, splitmix64(state ^ word_1), state)
+    elif TILE == 4:
+        word_0, word_1, word_2, word_3 = lang.split_four(tile)
+        state = splitmix64(state ^ word_0)
+        state = tl.where(8 < left, splitmix64(state ^ word_1), state)
+        state = tl.where(16 < left, splitmix64(state ^ word_2), state)
+        state = tl.where(24 < left, splitmix64(state ^ word_3), state)
+    else:
+        word_0, word_1, word_2, word_3, word_4, word_5, word_6, word_7 = lang.split_words(tile)
+        state = splitmix64(state ^ word_0)
+        state = tl.where(8 < left, splitmix64(state ^ word_1), state)
+        state = tl.where(16 < left, splitmix64(state ^ word_2), state)
+        state = tl.where(24 < left, splitmix64(state ^ word_3), state)
+        state = tl.where(32 < left, splitmix64(state ^ word_4), state)
+        state = tl.where(40 < left, splitmix64(state ^ word_5), state)
+        state = tl.where(48 < left, splitmix64(state ^ word_6), state)
+        state = tl.where(56 < left, splitmix64(state ^ word_7), state)
+    return state
+
+
+@triton.jit
+def real_kv_hash_first_tile(
+    slot,
+    mask,
+    tensor_ptr,
+    rows,
+    row_stride,
+    row_bytes,
+    page_size,
+    num_bytes_per_token,
+    read_bytes,
+    REAL_KV_HASH_MODE: tl.constexpr,
+    TILE: tl.constexpr,
+    ALIGNMENT: tl.constexpr,
+    CUT: tl.constexpr,
+):
+    """The first tile of a source, and how many bytes a slot has there."""
+    # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
+    rows = rows.to(tl.int64) + 0
+    row_stride = row_stride.to(tl.int64) + 0
+    row_bytes = row_bytes.to(tl.int64) + 0
+    page_size = page_size.to(tl.int64) + 0
+    num_bytes_per_token = num_bytes_per_token.to(tl.int64) + 0
+    read_bytes = read_bytes.to(tl.int64) + 0
+    row = lang.floor_div_by(slot, page_size)
+    first = lang.floor_mod_by(slot, page_size) * num_bytes_per_token
+    if REAL_KV_HASH_MODE == REAL_KV_HASH_MODE_PARTIAL:
+        length = tl.minimum(read_bytes, PARTIAL_REAL_KV_BYTES)
+    else:
+        length = read_bytes
+    stop = tl.minimum(row_bytes, first + length)
+    inside = mask & (row >= 0) & (row < rows)
+    start = row * row_stride
+    tile = lang.load_tile(tensor_ptr, start, first, stop, inside, TILE, ALIGNMENT, CUT)
+    return tile, length
+
+
+@triton.jit
 def real_kv_hash_of_source(
     slot,
     mask,
@@ -199,26 +262,7 @@ def real_kv_hash_of_source(
             byte += 256
     while byte < length:
         tile = lang.load_tile(tensor_ptr, start, first + byte, stop, inside, TILE, ALIGNMENT, CUT)
-        if TILE == 2:
-            word_0, word_1 = tl.split(tile)
-            state = splitmix64(state ^ word_0)
-            state = tl.where(byte + 8 < length, splitmix64(state ^ word_1), state)
-        elif TILE == 4:
-            word_0, word_1, word_2, word_3 = lang.split_four(tile)
-            state = splitmix64(state ^ word_0)
-            state = tl.where(byte + 8 < length, splitmix64(state ^ word_1), state)
-            state = tl.where(byte + 16 < length, splitmix64(state ^ word_2), state)
-            state = tl.where(byte + 24 < length, splitmix64(state ^ word_3), state)
-        else:
-            word_0, word_1, word_2, word_3, word_4, word_5, word_6, word_7 = lang.split_words(tile)
-            state = splitmix64(state ^ word_0)
-            state = tl.where(byte + 8 < length, splitmix64(state ^ word_1), state)
-            state = tl.where(byte + 16 < length, splitmix64(state ^ word_2), state)
-            state = tl.where(byte + 24 < length, splitmix64(state ^ word_3), state)
-            state = tl.where(byte + 32 < length, splitmix64(state ^ word_4), state)
-            state = tl.where(byte + 40 < length, splitmix64(state ^ word_5), state)
-            state = tl.where(byte + 48 < length, splitmix64(state ^ word_6), state)
-            state = tl.where(byte + 56 < length, splitmix64(state ^ word_7), state)
+        state = real_kv_hash_of_last_tile(state, tile, length - byte, TILE)
         byte += 8 * TILE
     return state
 
@@ -289,72 +333,155 @@ def real_kv_hash(
                 )
                 total = splitmix64(total ^ state)
                 place += 1
-        if REAL_KV_SOURCES_COUNT > 0:
-            state = real_kv_hash_of_source(
-                slot,
-                mask,
-                real_kv_sources_ptr_0,
-                real_kv_sources_rows_0,
-                real_kv_sources_row_stride_0,
-                real_kv_sources_row_bytes_0,
-                real_kv_sources_page_size_0,
-                real_kv_sources_num_bytes_per_token_0,
-                real_kv_sources_read_bytes_0,
-                REAL_KV_HASH_MODE,
-                TILE,
-                ALIGNMENT,
-                CUT,
-            )
-            total = splitmix64(total ^ state)
-        if REAL_KV_SOURCES_COUNT > 1:
-            state = real_kv_hash_of_source(
-                slot,
-                mask,
-                real_kv_sources_ptr_1,
-                real_kv_sources_rows_1,
-                real_kv_sources_row_stride_1,
-                real_kv_sources_row_bytes_1,
-                real_kv_sources_page_size_1,
-                real_kv_sources_num_bytes_per_token_1,
-                real_kv_sources_read_bytes_1,
-                REAL_KV_HASH_MODE,
-                TILE,
-                ALIGNMENT,
-                CUT,
-            )
-            total = splitmix64(total ^ state)
-        if REAL_KV_SOURCES_COUNT > 2:
-            state = real_kv_hash_of_source(
-                slot,
-                mask,
-                real_kv_sources_ptr_2,
-                real_kv_sources_rows_2,
-                real_kv_sources_row_stride_2,
-                real_kv_sources_row_bytes_2,
-                real_kv_sources_page_size_2,
-                real_kv_sources_num_bytes_per_token_2,
-                real_kv_sources_read_bytes_2,
-                REAL_KV_HASH_MODE,
-                TILE,
-                ALIGNMENT,
-                CUT,
-            )
-            total = splitmix64(total ^ state)
-        if REAL_KV_SOURCES_COUNT > 3:
-            state = real_kv_hash_of_source(
-                slot,
-                mask,
-                real_kv_sources_ptr_3,
-                real_kv_sources_rows_3,
-                real_kv_sources_row_stride_3,
-                real_kv_sources_row_bytes_3,
-                real_kv_sources_page_size_3,
-                real_kv_sources_num_bytes_per_token_3,
-                real_kv_sources_read_bytes_3,
-                REAL_KV_HASH_MODE,
-                TILE,
-                ALIGNMENT,
-                CUT,
-            )
-            total = splitmix64(total ^ state)
+        if TILE < 8:
+            # A tile has all bytes of a slot; those of all sources are on their way at once.
+            if REAL_KV_SOURCES_COUNT > 0:
+                tile_0, length_0 = real_kv_hash_first_tile(
+                    slot,
+                    mask,
+                    real_kv_sources_ptr_0,
+                    real_kv_sources_rows_0,
+                    real_kv_sources_row_stride_0,
+                    real_kv_sources_row_bytes_0,
+                    real_kv_sources_page_size_0,
+                    real_kv_sources_num_bytes_per_token_0,
+                    real_kv_sources_read_bytes_0,
+                    REAL_KV_HASH_MODE,
+                    TILE,
+                    ALIGNMENT,
+                    CUT,
+                )
+            if REAL_KV_SOURCES_COUNT > 1:
+                tile_1, length_1 = real_kv_hash_first_tile(
+                    slot,
+                    mask,
+                    real_kv_sources_ptr_1,
+                    real_kv_sources_rows_1,
+                    real_kv_sources_row_stride_1,
+                    real_kv_sources_row_bytes_1,
+                    real_kv_sources_page_size_1,
+                    real_kv_sources_num_bytes_per_token_1,
+                    real_kv_sources_read_bytes_1,
+                    REAL_KV_HASH_MODE,
+                    TILE,
+                    ALIGNMENT,
+                    CUT,
+                )
+            if REAL_KV_SOURCES_COUNT > 2:
+                tile_2, length_2 = real_kv_hash_first_tile(
+                    slot,
+                    mask,
+                    real_kv_sources_ptr_2,
+                    real_kv_sources_rows_2,
+                    real_kv_sources_row_stride_2,
+                    real_kv_sources_row_bytes_2,
+                    real_kv_sources_page_size_2,
+                    real_kv_sources_num_bytes_per_token_2,
+                    real_kv_sources_read_bytes_2,
+                    REAL_KV_HASH_MODE,
+                    TILE,
+                    ALIGNMENT,
+                    CUT,
+                )
+            if REAL_KV_SOURCES_COUNT > 3:
+                tile_3, length_3 = real_kv_hash_first_tile(
+                    slot,
+                    mask,
+                    real_kv_sources_ptr_3,
+                    real_kv_sources_rows_3,
+                    real_kv_sources_row_stride_3,
+                    real_kv_sources_row_bytes_3,
+                    real_kv_sources_page_size_3,
+                    real_kv_sources_num_bytes_per_token_3,
+                    real_kv_sources_read_bytes_3,
+                    REAL_KV_HASH_MODE,
+                    TILE,
+                    ALIGNMENT,
+                    CUT,
+                )
+            if REAL_KV_SOURCES_COUNT > 0:
+                state = tl.full(slot.shape, 0, tl.uint64)
+                state = real_kv_hash_of_last_tile(state, tile_0, length_0, TILE)
+                total = splitmix64(total ^ state)
+            if REAL_KV_SOURCES_COUNT > 1:
+                state = tl.full(slot.shape, 0, tl.uint64)
+                state = real_kv_hash_of_last_tile(state, tile_1, length_1, TILE)
+                total = splitmix64(total ^ state)
+            if REAL_KV_SOURCES_COUNT > 2:
+                state = tl.full(slot.shape, 0, tl.uint64)
+                state = real_kv_hash_of_last_tile(state, tile_2, length_2, TILE)
+                total = splitmix64(total ^ state)
+            if REAL_KV_SOURCES_COUNT > 3:
+                state = tl.full(slot.shape, 0, tl.uint64)
+                state = real_kv_hash_of_last_tile(state, tile_3, length_3, TILE)
+                total = splitmix64(total ^ state)
+        else:
+            if REAL_KV_SOURCES_COUNT > 0:
+                state = real_kv_hash_of_source(
+                    slot,
+                    mask,
+                    real_kv_sources_ptr_0,
+                    real_kv_sources_rows_0,
+                    real_kv_sources_row_stride_0,
+                    real_kv_sources_row_bytes_0,
+                    real_kv_sources_page_size_0,
+                    real_kv_sources_num_bytes_per_token_0,
+                    real_kv_sources_read_bytes_0,
+                    REAL_KV_HASH_MODE,
+                    TILE,
+                    ALIGNMENT,
+                    CUT,
+                )
+                total = splitmix64(total ^ state)
+            if REAL_KV_SOURCES_COUNT > 1:
+                state = real_kv_hash_of_source(
+                    slot,
+                    mask,
+                    real_kv_sources_ptr_1,
+                    real_kv_sources_rows_1,
+                    real_kv_sources_row_stride_1,
+                    real_kv_sources_row_bytes_1,
+                    real_kv_sources_page_size_1,
+                    real_kv_sources_num_bytes_per_token_1,
+                    real_kv_sources_read_bytes_1,
+                    REAL_KV_HASH_MODE,
+                    TILE,
+                    ALIGNMENT,
+                    CUT,
+                )
+                total = splitmix64(total ^ state)
+            if REAL_KV_SOURCES_COUNT > 2:
+                state = real_kv_hash_of_source(
+                    slot,
+                    mask,
+                    real_kv_sources_ptr_2,
+                    real_kv_sources_rows_2,
+                    real_kv_sources_row_stride_2,
+                    real_kv_sources_row_bytes_2,
+                    real_kv_sources_page_size_2,
+                    real_kv_sources_num_bytes_per_token_2,
+                    real_kv_sources_read_bytes_2,
+                    REAL_KV_HASH_MODE,
+                    TILE,
+                    ALIGNMENT,
+                    CUT,
+                )
+                total = splitmix64(total ^ state)
+            if REAL_KV_SOURCES_COUNT > 3:
+                state = real_kv_hash_of_source(
+                    slot,
+                    mask,
+                    real_kv_sources_ptr_3,
+                    real_kv_sources_rows_3,
+                    real_kv_sources_row_stride_3,
+                    real_kv_sources_row_bytes_3,
+                    real_kv_sources_page_size_3,
+                    real_kv_sources_num_bytes_per_token_3,
+                    real_kv_sources_read_bytes_3,
+                    REAL_KV_HASH_MODE,
+                    TILE,
+                    ALIGNMENT,
+                    CUT,
+                )
+                total = splitmix64(total ^ state)
     return total

@@ -37,14 +37,16 @@ def saturating_add(a, b):
 
 @triton.jit
 def running_sum(values, before):
-    """Inclusive running sums of int64 `values` on top of `before`, saturating; negative values count as 0.
-
-    The two halves of 32 bits are summed apart, so neither can overflow before the sum is known to.
-    """
+    """Inclusive running sums of int64 `values` on top of `before`, saturating; negative values count as 0."""
     values = tl.maximum(values, 0)
-    low = tl.cumsum(values & 0xFFFFFFFF, axis=0)
-    high = tl.cumsum(values >> 32, axis=0) + (low >> 32)
-    sums = tl.where(high > 0x7FFFFFFF, INT64_MAX, (high << 32) | (low & 0xFFFFFFFF))
+    if tl.max(values, axis=0) <= 0x7FFFFFFF // values.shape[0]:
+        # What is summed nearly always fits 32 bits, of which sums cost half.
+        sums = tl.cumsum(values.to(tl.int32), axis=0).to(tl.int64)
+    else:
+        # The two halves of 32 bits are summed apart, so neither can overflow before the sum is known to.
+        low = tl.cumsum(values & 0xFFFFFFFF, axis=0)
+        high = tl.cumsum(values >> 32, axis=0) + (low >> 32)
+        sums = tl.where(high > 0x7FFFFFFF, INT64_MAX, (high << 32) | (low & 0xFFFFFFFF))
     return saturating_add(sums, before)
 
 
@@ -162,11 +164,11 @@ def append(failing, next_ptr, capacity):
 
 @triton.jit
 def load_pair(words_ptr, offset, mask, PAIRED: tl.constexpr):
-    """Two neighbouring words for each lane, from `offset` on; PAIRED says that all such places are aligned to 16 bytes."""
+    """Two neighbouring words for each lane, from `offset` on. PAIRED: all such places are aligned to 16 bytes."""
     if PAIRED and offset.type.is_block():
-        # A lane takes both where it knows that they are aligned.
-        place = tl.multiple_of(offset, 2)[:, None] + tl.arange(0, 2)[None, :]
-        low, high = tl.split(tl.load(tl.multiple_of(words_ptr, 16) + place, mask=mask[:, None], other=0))
+        # The compiler believes a hint on pointers, but none on arguments of a function.
+        first_ptr = tl.multiple_of(words_ptr + offset[:, None], [16, 16])
+        low, high = tl.split(tl.load(first_ptr + tl.arange(0, 2)[None, :], mask=mask[:, None], other=0))
     else:
         low = tl.load(words_ptr + offset, mask=mask, other=0)
         high = tl.load(words_ptr + offset + 1, mask=mask, other=0)
@@ -195,8 +197,8 @@ def load_tile(tensor_ptr, start, first, stop, inside, WORDS: tl.constexpr, ALIGN
         half = inside & (byte <= stop[:, None] - 4)
     if ALIGNMENT == 16:
         # A lane takes two words at a time where it knows that they are aligned.
-        word = tl.multiple_of((start + first) >> 3, 2)[:, None] + column
-        words = tl.load(words_ptr + word, mask=whole, other=0)
+        first_ptr = tl.multiple_of(words_ptr + ((start + first) >> 3)[:, None], [16, 16])
+        words = tl.load(first_ptr + column, mask=whole, other=0)
     elif ALIGNMENT == 8:
         words = tl.load(words_ptr + (place >> 3), mask=whole, other=0)
     elif ALIGNMENT == 4:

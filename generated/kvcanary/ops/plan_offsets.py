@@ -273,10 +273,10 @@ def _plan_offsets_kernel(
     # sizes and scalars
     bs: tl.int64,
     table_rows: tl.int64,
-    out_verify_offsets_scratch_len: tl.int64,
-    out_write_offsets_len: tl.int64,
     mapping_len: tl.int64,
     table_width: tl.int64,
+    out_verify_offsets_scratch_len: tl.int64,
+    out_write_offsets_len: tl.int64,
     write_req_capacity: tl.int64,
     swa_window_size: tl.int64,
     verify_capacity: tl.int64,
@@ -288,10 +288,10 @@ def _plan_offsets_kernel(
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
     bs = bs.to(tl.int64) + 0
     table_rows = table_rows.to(tl.int64) + 0
-    out_verify_offsets_scratch_len = out_verify_offsets_scratch_len.to(tl.int64) + 0
-    out_write_offsets_len = out_write_offsets_len.to(tl.int64) + 0
     mapping_len = mapping_len.to(tl.int64) + 0
     table_width = table_width.to(tl.int64) + 0
+    out_verify_offsets_scratch_len = out_verify_offsets_scratch_len.to(tl.int64) + 0
+    out_write_offsets_len = out_write_offsets_len.to(tl.int64) + 0
     write_req_capacity = write_req_capacity.to(tl.int64) + 0
     swa_window_size = swa_window_size.to(tl.int64) + 0
     verify_capacity = verify_capacity.to(tl.int64) + 0
@@ -306,18 +306,8 @@ def _plan_offsets_kernel(
         prefix_len = tl.load(prefix_lens_ptr + r, mask=mask, other=0)
         verify_count = tl.where(live, tl.maximum(0, prefix_len - device.window_start(prefix_len, swa_window_size)), 0)
         write_count = tl.where(live, tl.maximum(0, tl.load(extend_seq_lens_ptr + r, mask=mask & live, other=0)), 0)
-        verify_offsets_scratch_ends = lang.running_sum(tl.where(mask, verify_count, 0), verify_total)
-        tl.store(
-            out_verify_offsets_scratch_ptr + r + 1,
-            verify_offsets_scratch_ends,
-            mask=mask & (r + 1 < out_verify_offsets_scratch_len),
-        )
-        verify_total = tl.max(verify_offsets_scratch_ends, axis=0)
-        write_offsets_ends = lang.running_sum(tl.where(mask, write_count, 0), write_total)
-        tl.store(out_write_offsets_ptr + r + 1, write_offsets_ends, mask=mask & (r + 1 < out_write_offsets_len))
-        write_total = tl.max(write_offsets_ends, axis=0)
         chosen = (write_count > 0) & (prefix_len > 0)
-        write_seed_slot_indices = tl.where(
+        seed = tl.where(
             chosen,
             device.slot_at(
                 row,
@@ -332,7 +322,17 @@ def _plan_offsets_kernel(
             ),
             -1,
         )
-        tl.store(out_write_seed_slot_indices_ptr + r, write_seed_slot_indices, mask=mask & (r < write_req_capacity))
+        verify_offsets_scratch_ends = lang.running_sum(tl.where(mask, verify_count, 0), verify_total)
+        tl.store(
+            out_verify_offsets_scratch_ptr + r + 1,
+            verify_offsets_scratch_ends,
+            mask=mask & (r + 1 < out_verify_offsets_scratch_len),
+        )
+        verify_total = tl.max(verify_offsets_scratch_ends, axis=0)
+        write_offsets_ends = lang.running_sum(tl.where(mask, write_count, 0), write_total)
+        tl.store(out_write_offsets_ptr + r + 1, write_offsets_ends, mask=mask & (r + 1 < out_write_offsets_len))
+        write_total = tl.max(write_offsets_ends, axis=0)
+        tl.store(out_write_seed_slot_indices_ptr + r, seed, mask=mask & (r < write_req_capacity))
         start += BLOCK
     tl.store(out_verify_offsets_scratch_ptr, tl.zeros([], tl.int64), mask=out_verify_offsets_scratch_len > 0)
     tl.store(out_write_offsets_ptr, tl.zeros([], tl.int64), mask=out_write_offsets_len > 0)
@@ -367,10 +367,10 @@ def launch(
     """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
     bs = req_pool_indices.shape[0]
     table_rows = req_to_token.shape[0]
-    out_verify_offsets_scratch_len = out_verify_offsets_scratch.shape[0]
-    out_write_offsets_len = out_write_offsets.shape[0]
     mapping_len = full_to_swa_index_mapping.shape[0] if full_to_swa_index_mapping is not None else 0
     table_width = req_to_token.shape[1]
+    out_verify_offsets_scratch_len = out_verify_offsets_scratch.shape[0]
+    out_write_offsets_len = out_write_offsets.shape[0]
     write_req_capacity = out_write_seed_slot_indices.shape[0]
     programs = 1
     if programs <= 0:
@@ -390,10 +390,10 @@ def launch(
             out_write_num_valid_reqs,
             bs,
             table_rows,
-            out_verify_offsets_scratch_len,
-            out_write_offsets_len,
             mapping_len,
             table_width,
+            out_verify_offsets_scratch_len,
+            out_write_offsets_len,
             write_req_capacity,
             swa_window_size,
             verify_capacity,
@@ -433,17 +433,17 @@ def reference(
     prefix_len = eager.load(prefix_lens, r)
     verify_count = torch.where(live, (prefix_len - functions.window_start(prefix_len, swa_window_size)).clamp(min=0), 0)
     write_count = torch.where(live, eager.load(extend_seq_lens, r).clamp(min=0), 0)
+    seed = torch.where(
+        (write_count > 0) & (prefix_len > 0),
+        functions.slot_at(row, prefix_len - 1, full_to_swa_index_mapping, req_to_token, mapping_len, table_width),
+        -1,
+    )
     verify_offsets_scratch_ends = eager.running_sum(verify_count.expand_as(r))
     eager.store_offsets(out_verify_offsets_scratch, verify_offsets_scratch_ends)
     verify_total = eager.total(verify_offsets_scratch_ends)
     write_offsets_ends = eager.running_sum(write_count.expand_as(r))
     eager.store_offsets(out_write_offsets, write_offsets_ends, rest=0)
-    write_seed_slot_indices = torch.where(
-        (write_count > 0) & (prefix_len > 0),
-        functions.slot_at(row, prefix_len - 1, full_to_swa_index_mapping, req_to_token, mapping_len, table_width),
-        -1,
-    )
-    eager.store(out_write_seed_slot_indices, (r,), write_seed_slot_indices, unique=True)
+    eager.store(out_write_seed_slot_indices, (r,), seed, unique=True)
     verify_num_valid = torch.minimum(verify_total, verify_capacity)
     eager.store(out_verify_num_valid, (0,), verify_num_valid, unique=True)
     verify_enable = torch.where(verify_total <= verify_capacity, 1, 0)
