@@ -214,7 +214,7 @@ def counted_synchronisations(found: collections.Counter[str]) -> Iterator[None]:
         finally:
             torch.cuda.set_sync_debug_mode("default")
             torch.cuda.Event.synchronize = method
-    places = [f"{one.filename}:{one.lineno}" for one in caught if "synchroniz" in str(one.message)]
+    places = [f"{one.filename}:{one.lineno}" for one in caught if "called a synchronizing" in str(one.message)]
     found.update(places)
 
 
