@@ -1,6 +1,6 @@
 """What the canary adds to a step of Transformers' continuous batching, on a GPU.
 
-    PYTHONPATH=generated python benchmarks/transformers_cost.py
+    python benchmarks/transformers_cost.py
 
 A Llama of about one billion parameters with random weights decodes a batch of 64 requests that have 2,048 tokens each.
 An engine without the canary, a second one like it, which shows the noise, and one for each way of hashing take turns,
@@ -27,18 +27,18 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "generated")]
 
-from kvcanary import CanaryConfig
-from kvcanary.integrations.transformers import attach
+import torch  # noqa: E402
+from torch.profiler import ProfilerActivity  # noqa: E402
 
-PAGE = 256
+from benchmarks.measure.serving import COUNTED, Subject, make_model, make_subject, step  # noqa: E402
+
 BASE, AGAIN = "without canary", "without canary, again"
 # What runs, its settings, and how much of a step it may add.
 CASES: list[tuple[str, dict[str, Any] | None, float | None]] = [
@@ -48,134 +48,19 @@ CASES: list[tuple[str, dict[str, Any] | None, float | None]] = [
     ("PARTIAL", {"real_kv_mode": "PARTIAL"}, 0.03),
     ("ALL, one layer", {"real_kv_mode": "ALL"}, 0.08),
 ]
-WARM_UP, COUNTED = 8, 5
-# Those of a Llama 3.2 1B with less of a vocabulary: 1.04 billion parameters with 16 layers.
-LARGE = {"vocab_size": 32768, "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32}
-TINY = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 8}
-
-
-@dataclass
-class Subject:
-    """One engine, with or without the canary, and the times of its steps, by turn: of all of a step, and of its forward
-    alone, in milliseconds."""
-
-    name: str
-    engine: Any
-    canary: Any = None
-    whole: list[float] = field(default_factory=list)
-    forward: list[float] = field(default_factory=list)
-    synchronisations: int | None = None
-
-    @property
-    def processor(self) -> Any:
-        return self.engine.batch_processor
-
-    def tokens(self) -> dict[str, list[int]]:
-        return {name: list(state.generated_tokens) for name, state in self.processor.scheduler.active_requests.items()}
 
 
 def note(text: str) -> None:
     print(f"[{time.perf_counter() - STARTED:6.1f} s] {text}", file=sys.stderr, flush=True)
 
 
-# --- engines ----------------------------------------------------------------------------------------------------------
-
-
-def newer() -> bool:
-    """Whether settings have the names of transformers 5.24, where paged attention needs no prefix any more."""
-    return "page_size" in ContinuousBatchingConfig.__init__.__code__.co_varnames
-
-
-def make_model(given: argparse.Namespace) -> Any:
-    sizes = LARGE if given.device == "cuda" else TINY
-    config = LlamaConfig(
-        **sizes, num_key_value_heads=8, num_hidden_layers=given.layers, max_position_embeddings=given.context + 4096
-    )
-    torch.manual_seed(0)
-    with torch.device(given.device):
-        model = LlamaForCausalLM(config).eval()
-    if given.device == "cuda":
-        model = model.to(torch.bfloat16)
-    # Without the prefix, 5.17 takes flash attention instead where it finds it.
-    model.set_attn_implementation(given.attention if newer() else f"paged|{given.attention}")
-    return model
-
-
-def most_steps(given: argparse.Namespace) -> int:
-    return WARM_UP + COUNTED + given.rounds * (given.turn + 1) + 8
-
-
-def make_engine(model: Any, given: argparse.Namespace, graphs: bool) -> Any:
-    # One block more for each request than its tokens fill, as the engine rounds up.
-    blocks = given.batch * (-(-(given.context + most_steps(given)) // PAGE) + 1)
-    sizes = {"page_size": PAGE, "auto_switch_to_flash": False} if newer() else {"block_size": PAGE}
-    engine = model.init_continuous_batching(
-        generation_config=GenerationConfig(do_sample=False, eos_token_id=-1),
-        continuous_batching_config=ContinuousBatchingConfig(
-            num_blocks=blocks,
-            max_batch_tokens=max(given.tokens, given.batch),
-            max_requests_per_batch=given.batch,
-            # With the engine's own margin of 15 %, the last requests wait until the first are done.
-            safety_margin=0.0,
-            use_cuda_graph=graphs,
-            use_async_batching=False,
-            cpu_offload_space=0.0,
-            **sizes,
-        ),
-    )
-    engine.batch_processor = engine._create_batch_processor()
-    return engine
-
-
-def make_subject(
-    model: Any, given: argparse.Namespace, graphs: bool, name: str, settings: dict[str, Any] | None
-) -> Subject:
-    """An engine that has all its requests' prompts in the cache."""
-    subject = Subject(name, make_engine(model, given, graphs))
-    if settings is not None:
-        wanted = {"mode": "log", "max_requests": given.batch, **settings}
-        subject.canary = attach(subject.engine, CanaryConfig(**wanted))
-    generator = torch.Generator().manual_seed(1)
-    for number in range(given.batch):
-        prompt = torch.randint(0, model.config.vocab_size, [given.context], generator=generator).tolist()
-        subject.engine.add_request(prompt, request_id=f"request {number}", max_new_tokens=most_steps(given))
-    # Requests whose prompt is through stand aside, so that those after them do not wait for their attention.
-    active, aside = subject.processor.scheduler.active_requests, {}
-    while len(aside) < given.batch:
-        step(subject)
-        ready = [name for name, state in active.items() if state.status.name == "DECODING"]
-        aside.update((name, active.pop(name)) for name in ready)
-    active.update(aside)
-    for _ in range(WARM_UP):
-        step(subject)
-    return subject
-
-
-def synchronise(subject: Subject) -> None:
-    if subject.engine.model.device.type == "cuda":
-        torch.cuda.synchronize()
-
-
-@torch.no_grad()
-def step(subject: Subject) -> tuple[float, float]:
-    """One step: milliseconds of all of it, and of the part that the device is busy with, the canary included."""
-    processor = subject.processor
-    synchronise(subject)
-    begin = time.perf_counter()
-    if not processor.prepare_next_batch():
-        scheduler = processor.scheduler
-        states = collections.Counter(state.status.name for state in scheduler.active_requests.values())
-        raise RuntimeError(
-            f"the engine has nothing to do: {dict(states)} active, {len(scheduler.waiting_requests)} waiting, "
-            f"{processor.cache.num_blocks} blocks"
-        )
-    synchronise(subject)
-    middle = time.perf_counter()
-    processor._generation_step(subject.engine.model)
-    synchronise(subject)
-    end = time.perf_counter()
-    processor.update_batch()
-    return 1e3 * (time.perf_counter() - begin), 1e3 * (end - middle)
+@contextlib.contextmanager
+def telling() -> Iterator[None]:
+    """An error is told and goes no further, so that the rest is measured all the same."""
+    try:
+        yield
+    except Exception:
+        traceback.print_exc()
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
@@ -232,16 +117,20 @@ def count_synchronisations(subjects: list[Subject]) -> None:
             note(f"{subject.name} waits for the device at {place}, {count} times in {COUNTED} steps")
 
 
-def added(subject: Subject, base: Subject, what: Callable[[Subject], list[float]]) -> tuple[float, float]:
-    """Milliseconds of the median step, and what part of the base's is added."""
-    difference = statistics.median(own - its for own, its in zip(what(subject), what(base), strict=True))
-    return statistics.median(what(subject)), difference / statistics.median(what(base))
+def added(row: dict[str, Any], what: str, own: list[float], base: list[float]) -> None:
+    """Notes the median step, and what is added to the base's: in milliseconds, and as a part of it."""
+    difference = statistics.median(mine - its for mine, its in zip(own, base, strict=True))
+    row[f"{what}_ms"], row[f"{what}_added_ms"] = statistics.median(own), difference
+    row[f"{what}_added"] = difference / statistics.median(base)
 
 
 def row_of(subject: Subject, base: Subject) -> dict[str, Any]:
-    row: dict[str, Any] = {"turns": len(subject.whole), "equal": bool(base.tokens()) and subject.tokens() == base.tokens()}
-    row["step_ms"], row["step_added"] = added(subject, base, lambda one: one.whole)
-    row["forward_ms"], row["forward_added"] = added(subject, base, lambda one: one.forward)
+    row: dict[str, Any] = {
+        "turns": len(subject.whole),
+        "equal": bool(base.tokens()) and subject.tokens() == base.tokens(),
+    }
+    added(row, "step", subject.whole, base.whole)
+    added(row, "forward", subject.forward, base.forward)
     if subject.synchronisations is not None and base.synchronisations is not None:
         row["synchronisations"] = subject.synchronisations
         row["synchronisations_added"] = subject.synchronisations - base.synchronisations
@@ -254,16 +143,26 @@ def row_of(subject: Subject, base: Subject) -> dict[str, Any]:
     return row
 
 
+def profile(subject: Subject) -> None:
+    """Where the time of three steps goes."""
+    cuda = subject.engine.model.device.type == "cuda"
+    kinds = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda]
+    with torch.profiler.profile(activities=kinds) as found:
+        for _ in range(3):
+            step(subject)
+    print(f"\nthree steps, {subject.name}")
+    for sort in ["self_device_time_total"] * cuda + ["self_cpu_time_total"]:
+        print(found.key_averages().table(sort_by=sort, row_limit=30, max_name_column_width=60), flush=True)
+
+
 def measure(model: Any, given: argparse.Namespace, graphs: bool, kept: list[Subject]) -> dict[str, dict[str, Any]]:
     """All cases; one that fails is told of and left out."""
     for name, settings, _ in CASES:
         note(f"{name}, graphs {'on' if graphs else 'off'}")
-        try:
+        with telling():
             kept.append(make_subject(model, given, graphs, name, settings))
-        except Exception:
-            traceback.print_exc()
-            if name == BASE:
-                return {}
+        if not kept:
+            return {}
     note("turns")
     take_turns(kept, given)
     if given.device == "cuda":
@@ -292,7 +191,10 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in rows.items():
-        times = [f"{row[f'{what}_ms']:.2f} | {100 * row[f'{what}_added']:+.2f} %" for what in ("step", "forward")]
+        times = [
+            f"{row[f'{what}_ms']:.2f} | {row[f'{what}_added_ms']:+.2f} ms, {100 * row[f'{what}_added']:+.2f} %"
+            for what in ("step", "forward")
+        ]
         waits = f"{row['synchronisations']} ({row['synchronisations_added']:+})" if "synchronisations" in row else "–"
         canary = [str(row.get("violations", "–")), str(row.get("entries", "–")), f"{row.get('canary_mib', 0):.0f}"]
         lines.append(f"| {' | '.join([name, *times, 'yes' if row['equal'] else 'NO', waits, *canary])} |")
@@ -330,6 +232,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=25, help="time after which no further round begins")
     parser.add_argument("--attention", default="sdpa", help="sdpa, eager, or flash_attention_2 where it is there")
     parser.add_argument("--graphs", choices=["off", "on", "both"], default="both", help="CUDA graphs; off on a CPU")
+    parser.add_argument("--profile", choices=[name for name, _, _ in CASES], help="where this case's time goes")
     parser.add_argument("--json", help="where to write the numbers")
     found = parser.parse_args(given)
     for name, large, small in (("batch", 64, 3), ("context", 2048, 70), ("layers", 16, 2), ("tokens", 2048, 64)):
@@ -352,14 +255,16 @@ def main(argv: list[str] | None = None) -> int:
     wrong = []
     for graphs in ("off", "on") if given.graphs == "both" else (given.graphs,):
         kept: list[Subject] = []
-        try:
+        found[graphs] = {}
+        with telling():
             found[graphs] = measure(model, given, graphs == "on", kept)
-        except Exception:
-            traceback.print_exc()
-            found[graphs] = {}
         print(f"\nCUDA graphs {graphs}\n\n{table(found[graphs])}\n", flush=True)
         wrong += [f"graphs {graphs}, {text}" for text in failures(found[graphs], given)]
-        with contextlib.suppress(Exception):
+        for subject in kept:
+            if subject.name == given.profile:
+                with telling():
+                    profile(subject)
+        with telling():
             release(kept)
     print("\n".join(wrong) or "all holds", flush=True)
     if given.json:
