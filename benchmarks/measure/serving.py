@@ -94,6 +94,8 @@ def make_subject(
 ) -> Subject:
     """An engine that has all its requests' prompts in the cache."""
     subject = Subject(name, make_engine(model, given, graphs))
+    if graphs and not any(subject.processor.cb_config.cuda_graph_booleans):
+        raise RuntimeError("the engine uses no CUDA graphs here")
     if settings is not None:
         wanted = {"mode": "log", "max_requests": given.batch, **settings}
         subject.canary = attach(subject.engine, CanaryConfig(**wanted))

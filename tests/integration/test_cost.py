@@ -54,6 +54,13 @@ def test_an_engine_with_nothing_to_do_says_so() -> None:
         serving.step(serving.Subject("idle", engine))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU the engine has them")
+def test_graphs_that_the_engine_does_without_are_not_measured() -> None:
+    given = cost.arguments(SMALL)
+    with pytest.raises(RuntimeError, match="uses no CUDA graphs"):
+        serving.make_subject(serving.make_model(given), given, True, "graphs", None)
+
+
 def test_waits_are_counted_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[str] = []
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
