@@ -23,10 +23,8 @@ SMALL = ["--device", "cpu", "--batch", "2", "--context", "20", "--tokens", "16",
 
 def test_a_tiny_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(serving, "PAGE", 16)
-    assert (
-        cost.main([*SMALL, "--rounds", "2", "--turn", "1", "--profile", "NONE", "--json", str(tmp_path / "cost.json")])
-        == 0
-    )
+    run = [*SMALL, "--rounds", "2", "--turn", "1", "--profile", "NONE", "--json", str(tmp_path / "cost.json")]
+    assert cost.main(run) == 0
     rows = json.loads((tmp_path / "cost.json").read_text())["graphs"]["off"]
     assert list(rows) == [name for name, _, _ in cost.CASES]
     assert all(row["equal"] and row["turns"] == 2 and row["step_ms"] > 0 for row in rows.values())
