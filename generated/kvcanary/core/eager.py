@@ -47,7 +47,9 @@ def load(tensor: torch.Tensor, *indices: torch.Tensor | int, outside: int = 0) -
     if tensor.numel() == 0:
         return torch.full_like(flat, outside)
     words = tensor.view(torch.int64) if tensor.dtype == torch.uint64 else tensor
-    return torch.where(inside, words.reshape(-1)[flat].to(torch.int64), outside)
+    # Rows that lie apart are read where they lie: flat, all of them would have to be copied.
+    found = words.view(-1)[flat] if words.is_contiguous() else words[torch.unravel_index(flat, words.shape)]
+    return torch.where(inside, found.to(torch.int64), outside)
 
 
 def store(

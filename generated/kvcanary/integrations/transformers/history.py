@@ -6,7 +6,8 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -17,7 +18,8 @@ def on_device(values: Sequence[object], device: torch.device) -> torch.Tensor:
     return host.to(device, non_blocking=True)
 
 
-class _Entry(NamedTuple):
+@dataclass(slots=True)
+class _Entry:
     row: int
     state: weakref.ref[Any]
     known: int
@@ -26,9 +28,11 @@ class _Entry(NamedTuple):
 def known_tokens(state: Any, begin: int, end: int) -> list[int]:
     """A request's own tokens at positions from `begin` to `end`; as many of them as it knows."""
     prompt = len(state.initial_tokens)
+    if begin >= prompt:
+        return list(state.generated_tokens[begin - prompt : end - prompt])
     found = state.initial_tokens[begin:end]
     if end > prompt:
-        found = found + state.generated_tokens[max(0, begin - prompt) : end - prompt]
+        found = found + state.generated_tokens[: end - prompt]
     return list(found)
 
 
@@ -50,18 +54,18 @@ class TokenHistory:
         for state in states:
             if state.request_id in self._entries:
                 self._entries.move_to_end(state.request_id)
-        self._widen(max((len(s.initial_tokens) + len(s.generated_tokens) for s in states), default=0))
+        lengths = [len(state.initial_tokens) + len(state.generated_tokens) for state in states]
+        self._widen(max(lengths, default=0))
         rows: list[int] = []
         places: list[int] = []
         tokens: list[int] = []
-        for state in states:
+        for state, known in zip(states, lengths, strict=True):
             entry = self._entry(state)
-            known = len(state.initial_tokens) + len(state.generated_tokens)
             new = known_tokens(state, entry.known, known)
             begin = entry.row * self.width + entry.known
             places.extend(range(begin, begin + len(new)))
             tokens.extend(new)
-            self._entries[state.request_id] = entry._replace(known=known)
+            entry.known = known
             rows.append(entry.row)
         if places:
             at, what = on_device([places, tokens], self._device)
@@ -88,4 +92,5 @@ class TokenHistory:
             return
         self.width = max(length, 2 * self.width)
         self.tokens = torch.full([len(self.tokens), self.width], -1, dtype=torch.int32, device=self._device)
-        self._entries = OrderedDict((name, entry._replace(known=0)) for name, entry in self._entries.items())
+        for entry in self._entries.values():
+            entry.known = 0
