@@ -236,6 +236,7 @@ def launch(
     kernel_kind: int,
     real_kv_hash_mode: layout.RealKvHashMode,
     check_verify_expected_token: bool,
+    run: dispatch.Run = dispatch.launch,
 ) -> None:
     """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
     canary_buf = canary_buf.view(torch.int64)
@@ -252,7 +253,9 @@ def launch(
     programs = triton.cdiv(verify_capacity, block)
     programs = max(1, programs)  # one at least counts the launch
     with dispatch.on_device(canary_buf):
-        _verify_entries_kernel[(programs,)](
+        run(
+            _verify_entries_kernel,
+            (programs,),
             canary_buf,
             verify_slot_indices,
             verify_expected_tokens,

@@ -307,6 +307,7 @@ def launch(
     kv_token_id_vs_position_offset: int,
     swa_window_size: int,
     verify_capacity: int,
+    run: dispatch.Run = dispatch.launch,
 ) -> None:
     """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
     canary_buf = canary_buf.view(torch.int64)
@@ -328,7 +329,9 @@ def launch(
     programs = triton.cdiv(verify_capacity, block)
     programs = max(1, programs)  # one at least counts the launch
     with dispatch.on_device(req_pool_indices):
-        _verify_planned_kernel[(programs,)](
+        run(
+            _verify_planned_kernel,
+            (programs,),
             req_pool_indices,
             prefix_lens,
             req_to_token,

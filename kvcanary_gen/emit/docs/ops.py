@@ -8,7 +8,7 @@ from kvcanary_gen.emit.docs.functions import function_link
 from kvcanary_gen.emit.docs.markdown import code, listing, table
 from kvcanary_gen.emit.docs.pages import page
 from kvcanary_gen.emit.host import EXCEPTIONS
-from kvcanary_gen.emit.ops import params, signature
+from kvcanary_gen.emit.ops import BACKEND, params, signature
 from kvcanary_gen.excerpt import source, spec_file
 from kvcanary_gen.expr.inventory import called, kernel_nodes
 from kvcanary_gen.ir import (
@@ -55,7 +55,7 @@ def op_pages(program: Program, document: Document, views: dict[str, Surface]) ->
 
 
 def _signature(surface: Surface) -> str:
-    text = signature(surface.launcher, params(surface), backend=True)
+    text = signature(surface.launcher, params(surface), last=BACKEND)
     return text.removeprefix("def ").removesuffix(":").replace("structs.", "")
 
 
