@@ -44,7 +44,7 @@ def _index(program: Program) -> str:
         version=program.header.version,
         summary=program.header.doc,
         operations=list(program.operations.values()),
-        binder=next(iter(surfaces(program).values())).binder,
+        binder=list(surfaces(program).values())[-1].binder,
         capture=program.implied("capture").id,
         kernels=[kernel for kernel in program.kernels.values() if not kernel.internal],
         invariants=program.invariants,

@@ -74,7 +74,8 @@ def _placeholders(invariant: InvariantIR) -> str:
     found = [f"{code('{' + word + '}')} is {known[word]}" for word in dict.fromkeys(words)]
     text = f"{listing(found)}. " if found else ""
     if invariant.named:
-        text += f"On the device path it is always {code(invariant.named)}; a reference puts its own name, as does a function that binds. "
+        text += f"On the device path it is always {code(invariant.named)}; a reference puts its own name, and so does "
+        text += "a function that binds. "
     if any(part.value is not None and not isinstance(part.value, Const) for part in invariant.message):
         text += f"{'Other braces' if found else 'Braces'} hold values of the call."
     return text.strip()
