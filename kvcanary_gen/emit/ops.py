@@ -156,7 +156,6 @@ class OpEmitter:
                 doc=self.surface.doc,
                 summary=f"Contract {self.surface.contract}." if self.surface.contract else "Not part of the contract.",
                 sequence=bool(kernel.sources),
-                uses_triton="triton.cdiv" in str(parts.get("launch", "")),
                 imports=imports,
                 **parts,
             )
@@ -164,7 +163,6 @@ class OpEmitter:
             "op.py.j2",
             doc=self.surface.doc,
             summary=f"Contract {self.surface.contract}." if self.surface.contract else "Not part of the contract.",
-            uses_triton="triton.cdiv" in str(parts.get("launch", "")),
             imports=imports,
             launcher="\n".join(self._launcher(kernel)),
             binder="\n".join(self._binder(kernel)),

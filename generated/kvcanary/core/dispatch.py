@@ -51,6 +51,11 @@ def use_triton(tensor: torch.Tensor, backend: str | None) -> bool:
     return have == "triton"
 
 
+def cdiv(count: int, block: int) -> int:
+    """Blocks that hold `count`; Triton's own function takes a hundred times as long on the host."""
+    return -(-count // block)
+
+
 def at_most(registers: int | None) -> dict[str, int]:
     """Launch option that limits a thread's registers, which NVIDIA's assembler alone takes."""
     return {} if registers is None or torch.version.cuda is None else {"maxnreg": registers}

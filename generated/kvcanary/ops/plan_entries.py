@@ -7,7 +7,6 @@ Contract §3.
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
 from .. import errors, layout
@@ -467,7 +466,7 @@ def launch(
     table_width = req_to_token.shape[1]
     token_rows = req_to_verify_expected_tokens.shape[0] if req_to_verify_expected_tokens is not None else 0
     token_width = req_to_verify_expected_tokens.shape[1] if req_to_verify_expected_tokens is not None else 0
-    programs = triton.cdiv(verify_capacity, 512)
+    programs = dispatch.cdiv(verify_capacity, 512)
     if programs <= 0:
         return
     with dispatch.on_device(req_pool_indices):

@@ -7,7 +7,6 @@ Contract §6.
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
 from ..core import bound, checks, dispatch, eager, lang
@@ -229,7 +228,7 @@ def launch(
     pool_rows = pool_out.shape[0]
     pool_width = pool_out.shape[1]
     # Few segments get several programs each, so that they still fill the device.
-    lanes = max(1, min(triton.cdiv(num_tokens, 1024), 2048 // max(1, bs)))
+    lanes = max(1, min(dispatch.cdiv(num_tokens, 1024), 2048 // max(1, bs)))
     programs = bs * lanes
     if programs <= 0:
         return

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import triton
 import triton.language as tl
 
 from .. import layout, structs
@@ -250,7 +249,7 @@ def launch(
     real_kv_hash_form = sources.real_kv_hash_form(real_kv_sources, real_kv_hash_mode)
     # Long folds leave room for fewer lanes, and need fewer to keep memory busy.
     block, num_warps, registers = (32, 1, 255) if real_kv_hash_form.long else (128, 4, None)
-    programs = triton.cdiv(verify_capacity, block)
+    programs = dispatch.cdiv(verify_capacity, block)
     programs = max(1, programs)  # one at least counts the launch
     with dispatch.on_device(canary_buf):
         run(

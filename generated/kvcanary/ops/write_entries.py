@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import triton
 import triton.language as tl
 
 from .. import layout, structs
@@ -597,7 +596,7 @@ def launch(
                 BLOCK=32,
                 num_warps=1,
             )
-        programs = triton.cdiv(num_new_tokens, 64)
+        programs = dispatch.cdiv(num_new_tokens, 64)
         programs = max(1, programs)  # one at least counts the launch
         run(
             _write_entries_kernel,
@@ -640,7 +639,7 @@ def launch(
             num_warps=2,
             **dispatch.at_most(255),
         )
-        programs = triton.cdiv(num_new_tokens, 64)
+        programs = dispatch.cdiv(num_new_tokens, 64)
         if programs > 0:
             run(
                 _write_entries_after_kernel,
