@@ -264,6 +264,11 @@ def test_profilers_see_bound_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         hooks.launch_enter_hook.calls, hooks.launch_exit_hook.calls = [], []
         made()
         assert len(seen) == 2 * len(kernels)
+        with monkeypatch.context() as patch:
+            patch.setattr(hooks, "launch_enter_hook", lambda about, seen=seen: seen.append(("alone", about["name"])))
+            patch.setattr(hooks, "launch_exit_hook", None)
+            made()
+        assert seen[2 * len(kernels) :] == [("alone", kernel) for kernel in kernels]
 
 
 def test_shown_by_name_device_and_kernels() -> None:
