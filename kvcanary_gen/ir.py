@@ -12,6 +12,14 @@ from kvcanary_gen.schema.data import Axis, Constant, Enum, Layout, TagFamily
 
 STORAGE_TYPES = ("int32", "int64", "uint64", "uint8")
 
+# Public functions beside a launcher: the torch reference, and the function that binds the launcher's arguments.
+REFERENCE_SUFFIX = "_torch_reference"
+
+
+def binder_name(launcher: str) -> str:
+    """`launch_x` becomes `bind_x`."""
+    return f"bind_{launcher.removeprefix('launch_')}"
+
 
 @dataclass(frozen=True)
 class AxisLength:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from kvcanary_gen.expr.nodes import Binary, Call, Compare, Length, Logic, Node, Present, Select, Type, Unary, Var
 from kvcanary_gen.ir import (
+    REFERENCE_SUFFIX,
     AxisLength,
     InvariantIR,
     KernelIR,
@@ -20,10 +21,9 @@ from kvcanary_gen.ir import (
     StructIR,
     StructValueIR,
     TensorArg,
+    binder_name,
 )
 from kvcanary_gen.resolve.kernels import bind_dims
-
-REFERENCE_SUFFIX = "_torch_reference"
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,10 @@ class Surface:
     @property
     def reference(self) -> str:
         return self.launcher + REFERENCE_SUFFIX
+
+    @property
+    def binder(self) -> str:
+        return binder_name(self.launcher)
 
     @property
     def scalars(self) -> tuple[ScalarArg, ...]:

@@ -9,8 +9,9 @@
 `--run` checks, for every public function: Triton and the reference leave every argument as the scalar interpreter did,
 rows of rings in any order on Triton; guard bands stay whole; kernels compile once for each combination of optional
 tensors, flags, modes and forms of sources, whatever the sizes; captured graphs replay with other elements; references
-refuse capture. Exits 1 after a failure. Calls whose contents the contract leaves open are written to `--results`, and
-judged by the interpreter there.
+refuse capture; bound calls leave the same, eager and captured, after other elements were written to their tensors, and
+binding changes nothing. Exits 1 after a failure. Calls whose contents the contract leaves open are written to
+`--results`, and judged by the interpreter there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,13 @@ class Surface:
             getattr(self.package, self.described["launcher"])(**self.arguments(memory), backend="triton")
         else:
             getattr(self.package, self.described["reference"])(**self.arguments(memory))
+
+    def bind(self, memory: Memory) -> Callable[[], None]:
+        """A bound launcher; binding must leave every argument as it is."""
+        bound: Callable[[], None] = getattr(self.package, self.described["binder"])(
+            **self.arguments(memory), backend="triton"
+        )
+        return bound
 
     def wrong(self, case: Case, memory: Memory, side: str) -> list[str]:
         """What is wrong after a call, as far as can be said without the interpreter."""
@@ -210,6 +218,49 @@ def run_graphs(surface: Surface, report: Report) -> str:
     return f"{len(surface.described['series'])} graphs, {replays} replays"
 
 
+def run_bound(surface: Surface, report: Report) -> str:
+    """Binds each series' first call, then calls over the elements of all; on a GPU from a captured graph too."""
+    calls = 0
+    for number, group in enumerate(surface.described["series"]):
+        memory = surface.memory(group[0]["args"])
+        bound = surface.bind(memory)
+        found = memory.differences({**group[0], "after": {}})
+        if found:
+            report.fail(f"{surface.name} series {number}, binding", found)
+        ways = {"bound": bound}
+        if surface.device == "cuda":
+            ways["bound and captured"] = _captured(bound)
+        for way, call in ways.items():
+            for step, case in enumerate(group):
+                memory.overwrite(case["args"])
+                call()
+                found = surface.wrong(case, memory, "triton")
+                if found:
+                    report.fail(f"{surface.name} series {number}, {way}, call {step}", found)
+                elif case.get("open"):
+                    report.left_open(surface, ["series", number, step], case, memory)
+                calls += 1
+    return f"{calls} bound calls"
+
+
+def _captured(call: Callable[[], None]) -> Callable[[], None]:
+    """Replays what a call puts on the device; capturing is not to compile, to allocate or to wait."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        before = torch.cuda.memory_allocated()
+        call()
+        if torch.cuda.memory_allocated() != before:
+            raise AssertionError("a bound call allocated memory")
+
+    def replay() -> None:
+        graph.replay()
+        torch.cuda.synchronize()
+
+    return replay
+
+
 def run_refusals(surface: Surface, report: Report) -> str:
     """References under capture, by name and as a backend."""
     import torch
@@ -249,6 +300,8 @@ def run(path: Path, device: str, limit: int | None, sanitize: bool, plant: bool,
             line = run_drawn(surface, report, limit, ("triton", "reference"))
         if device == "cuda" and not sanitize:
             line += f"; {run_graphs(surface, report)}; {run_refusals(surface, report)}"
+        if not sanitize:
+            line += f"; {run_bound(surface, report)}"
         print(f"{surface.name}: {line}", flush=True)
     if plant:
         _plant()

@@ -14,10 +14,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import kvcanary
 from kvcanary_gen.expr.nodes import Length
-from kvcanary_gen.oracle.evaluate import Fields, Meta
 from kvcanary_gen.oracle.host import Broken, broken_capacity, broken_capture, first_broken
 from kvcanary_gen.surface import Surface
-from tests.support.breakages import Breakage, broken_call, examples, good, implied, materialised, poison
+from tests.support.breakages import (
+    Breakage,
+    assert_untouched,
+    broken_call,
+    examples,
+    good,
+    implied,
+    materialised,
+    on_a_gpu,
+)
 from tests.support.calls import call, keywords
 from tests.support.program import PROGRAM, SURFACES, every_surface
 
@@ -51,19 +59,8 @@ def check(surface: Surface, *breakages: Breakage) -> Broken | None:
         with pytest.raises(Exception) as info:
             call(surface, values, side)
         assert_raised(want, info, f"{label}, {side}")
-        _assert_untouched(metadata, values, label)
+        assert_untouched(metadata, values, label)
     return first_broken(PROGRAM, surface, metadata, reference=False)
-
-
-def _assert_untouched(metadata: dict[str, object], values: dict[str, object], label: str) -> None:
-    for path, meta in metadata.items():
-        tensor = values[path]
-        if isinstance(meta, Meta) and isinstance(tensor, torch.Tensor) and meta.device == "cpu":
-            assert bool((tensor == poison(meta.dtype)).all()), f"{label}: {path} was written"
-        for item, struct in zip(meta, tensor, strict=True) if isinstance(meta, (tuple, list)) else ():
-            if isinstance(item, Fields):
-                fields = {name: getattr(struct, name) for name in item.fields}
-                _assert_untouched(dict(item.fields), fields, f"{label}: {path}")
 
 
 def ids_of(surface: Surface) -> dict[str, list[Breakage]]:
@@ -167,10 +164,6 @@ def test_capacity_of_another_kind(struct: str, wrong: object) -> None:
     assert str(info.value) == f"{prefix}{capacity} must be an int, got {type(wrong).__name__}"
 
 
-def _on_a_gpu(meta: Meta) -> torch.Tensor:
-    return torch.empty_strided(meta.shape, meta.strides, dtype=getattr(torch, meta.dtype), device="cuda:0")
-
-
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 @every_surface
 def test_references_refuse_capture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +173,7 @@ def test_references_refuse_capture(name: str, monkeypatch: pytest.MonkeyPatch) -
     with FakeTensorMode():
         # A row cannot be cut out of a tensor on a GPU that is not there.
         metadata = good(surface).call() | {path: () for path, _ in surface.lists}
-        arguments = keywords(surface, materialised(metadata, _on_a_gpu))
+        arguments = keywords(surface, materialised(metadata, on_a_gpu))
         for op, extra in ((surface.reference, {}), (surface.launcher, {"backend": "reference"})):
             with pytest.raises(kvcanary.CanaryError) as info:
                 getattr(kvcanary, op)(**arguments, **extra)

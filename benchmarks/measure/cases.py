@@ -13,7 +13,8 @@ import torch
 import kvcanary
 
 BASELINE = Path(__file__).resolve().parents[1] / "baseline_h200.json"
-PARTS = ("plan", "verify", "write")
+FUNCTIONS = {"plan": "canary_plan_kernels", "verify": "canary_verify_kernel", "write": "canary_write_kernel"}
+PARTS = tuple(FUNCTIONS)
 RING_ROWS = 1024
 VOCABULARY = 32_000
 
@@ -88,17 +89,21 @@ class Work:
     reference: bool = False
 
     def plan(self) -> None:
-        self._call("launch_canary_plan_kernels")(
-            verify_plan_out=self.verify_plan, write_plan_out=self.write_plan, **self.plan_args
-        )
+        self._call("plan")(**self.arguments("plan"))
 
     def verify(self) -> None:
-        self._call("launch_canary_verify_kernel")(
-            context=self.context, plan=self.verify_plan, check_verify_expected_token=False
-        )
+        self._call("verify")(**self.arguments("verify"))
 
     def write(self) -> None:
-        self._call("launch_canary_write_kernel")(context=self.context, plan=self.write_plan, **self.write_args)
+        self._call("write")(**self.arguments("write"))
+
+    def arguments(self, part: str) -> dict[str, Any]:
+        """What the functions of a part take."""
+        if part == "plan":
+            return {"verify_plan_out": self.verify_plan, "write_plan_out": self.write_plan, **self.plan_args}
+        if part == "verify":
+            return {"context": self.context, "plan": self.verify_plan, "check_verify_expected_token": False}
+        return {"context": self.context, "plan": self.write_plan, **self.write_args}
 
     def plan_and_verify(self) -> None:
         self.plan()
@@ -110,8 +115,23 @@ class Work:
         self.verify()
         self.write()
 
-    def _call(self, launcher: str) -> Callable[..., None]:
-        return getattr(kvcanary, launcher + ("_torch_reference" if self.reference else ""))
+    def bound_step(self) -> Callable[[], None]:
+        """The same step, with every argument validated here."""
+        backend = "reference" if self.reference else None
+        parts = [
+            getattr(kvcanary, f"bind_{FUNCTIONS[part]}")(**self.arguments(part), backend=backend) for part in PARTS
+        ]
+        plan, verify, write = parts
+
+        def step() -> None:
+            plan()
+            verify()
+            write()
+
+        return step
+
+    def _call(self, part: str) -> Callable[..., None]:
+        return getattr(kvcanary, f"launch_{FUNCTIONS[part]}" + ("_torch_reference" if self.reference else ""))
 
     def second_endpoint(self) -> Any | None:
         """The context of another endpoint of the group, with a buffer of its own; None where its bytes would differ."""

@@ -10,8 +10,8 @@ from .cases import Work
 
 
 def steps(work: Work) -> dict[str, Callable[[], None]]:
-    """Name to call. `launchers` validates every argument in every call."""
-    return {"launchers": work.step}
+    """Name to call. `launchers` validates every argument in every call, `bound` did so once, here."""
+    return {"launchers": work.step, "bound": work.bound_step()}
 
 
 def plan_and_verify_two(work: Work, second: Any) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from .core.bound import Bound
 from .core.sources import RealKvSourceTable
 from .errors import CanaryError, CanaryNotImplementedError, CanaryRuntimeError, CanaryTypeError, CanaryValueError
 from .hashing import splitmix64, splitmix64_mix3
@@ -39,16 +40,38 @@ from .layout import (
     RealKvHashMode,
     is_sweep_tag,
 )
-from .ops.canary_plan import launch_canary_plan_kernels, launch_canary_plan_kernels_torch_reference
+from .ops.canary_plan import (
+    bind_canary_plan_kernels,
+    launch_canary_plan_kernels,
+    launch_canary_plan_kernels_torch_reference,
+)
 from .ops.canary_plan_and_verify import (
+    bind_canary_plan_and_verify_kernels,
     launch_canary_plan_and_verify_kernels,
     launch_canary_plan_and_verify_kernels_torch_reference,
 )
-from .ops.canary_verify import launch_canary_verify_kernel, launch_canary_verify_kernel_torch_reference
-from .ops.canary_write import launch_canary_write_kernel, launch_canary_write_kernel_torch_reference
-from .ops.plan_entries import launch_plan_entries_kernel, launch_plan_entries_kernel_torch_reference
-from .ops.plan_offsets import launch_plan_offsets_kernel, launch_plan_offsets_kernel_torch_reference
+from .ops.canary_verify import (
+    bind_canary_verify_kernel,
+    launch_canary_verify_kernel,
+    launch_canary_verify_kernel_torch_reference,
+)
+from .ops.canary_write import (
+    bind_canary_write_kernel,
+    launch_canary_write_kernel,
+    launch_canary_write_kernel_torch_reference,
+)
+from .ops.plan_entries import (
+    bind_plan_entries_kernel,
+    launch_plan_entries_kernel,
+    launch_plan_entries_kernel_torch_reference,
+)
+from .ops.plan_offsets import (
+    bind_plan_offsets_kernel,
+    launch_plan_offsets_kernel,
+    launch_plan_offsets_kernel_torch_reference,
+)
 from .ops.scatter_req_token_ids import (
+    bind_scatter_req_token_ids_kernel,
     launch_scatter_req_token_ids_kernel,
     launch_scatter_req_token_ids_kernel_torch_reference,
 )
@@ -98,6 +121,7 @@ _is_sweep_tag = is_sweep_tag
 
 __all__ = [
     "BadLine",
+    "Bound",
     "CANARY_CHAIN_ANCHOR",
     "CANARY_FIELD_POSITION",
     "CANARY_FIELD_PREV_HASH",
@@ -165,6 +189,13 @@ __all__ = [
     "WRITE_CHAIN_FIELD_PREV_HASH",
     "WRITE_CHAIN_NUM_FIELDS",
     "WritePlan",
+    "bind_canary_plan_and_verify_kernels",
+    "bind_canary_plan_kernels",
+    "bind_canary_verify_kernel",
+    "bind_canary_write_kernel",
+    "bind_plan_entries_kernel",
+    "bind_plan_offsets_kernel",
+    "bind_scatter_req_token_ids_kernel",
     "build_endpoints_from_group",
     "decode_violations",
     "describe",

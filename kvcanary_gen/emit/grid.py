@@ -40,7 +40,7 @@ class Grid:
         if isinstance(domain, SegmentDomain) and kernel_schedule(kernel, domain) != "by_index":
             return self._by_segment(domain, block, indent)
         bound = domain.bound if isinstance(domain, FlatDomain) else domain.limit
-        return statement("programs = ", invoke("triton.cdiv", self._reach(bound, domain.index), block), indent)
+        return statement("programs = ", invoke("dispatch.cdiv", self._reach(bound, domain.index), block), indent)
 
     def _number(self, node: Node) -> Code:
         self.sizes += sorted(names_of(node, "dim"))
@@ -65,7 +65,7 @@ class Grid:
         if not offsets_suffice(self.kernel, domain):
             count = invoke("min", count, operator("-", f"{domain.segments}.shape[0]", "1"))
         spread = operator("//", str(MIN_PROGRAMS), invoke("max", "1", count))
-        lanes = invoke("max", "1", invoke("min", invoke("triton.cdiv", limit, block), spread))
+        lanes = invoke("max", "1", invoke("min", invoke("dispatch.cdiv", limit, block), spread))
         return [
             f"{' ' * indent}# Few segments get several programs each, so that they still fill the device.",
             *statement("lanes = ", lanes, indent),

@@ -1,4 +1,4 @@
-"""Functions that launch kernels: they size grids from metadata, and look at no device data."""
+"""Functions that launch kernels through `run`: they size grids from metadata, and look at no device data."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class LaunchEmitter:
     def _call(self, phase: TritonKernel, indent: int) -> list[str]:
         pad, inner = " " * indent, " " * (indent + 4)
         lists = {fold.sources: fold for fold in phase.folds}
-        lines = [f"{pad}{phase.name}[(programs,)]("]
+        lines = [f"{pad}run(", f"{inner}{phase.name},", f"{inner}(programs,),"]
         lines += [f"{inner}{name}," for name in phase.pointers]
         lines += [f"{inner}*{sources}_arguments," for sources in lists]
         lines += [f"{inner}{name}," for name in (*phase.sizes, *phase.scalars)]

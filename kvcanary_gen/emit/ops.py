@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvcanary_gen.emit.code import Atom, Code, Invoke, invoke, statement
 from kvcanary_gen.emit.frames import docstring, prose, render, speaks_of, wrap
@@ -33,6 +33,11 @@ class Param:
     doc: str
 
 
+# Parameters that the spec does not declare.
+BACKEND = "backend: str | None = None"
+RUN = "run: dispatch.Run = dispatch.launch"
+
+
 def params(surface: Surface) -> list[Param]:
     """Keyword parameters of the public functions, in order; optional ones may be left out."""
     found = [Param(name, f"structs.{s.name}", "", s.name, doc) for name, s, doc in surface.structs]
@@ -55,8 +60,15 @@ def _tensor_param(arg: TensorArg) -> Param:
 
 
 def signature(
-    name: str, parameters: list[Param], *, first: str = "", backend: bool = False, defaults: bool = True
+    name: str,
+    parameters: list[Param],
+    *,
+    first: str = "",
+    last: str = "",
+    defaults: bool = True,
+    returns: str = "None",
 ) -> str:
+    """The head of a function; `first` stands before the keyword parameters, `last` is one more of them."""
     lines = [f"def {name}("]
     if first:
         lines.append(f"    {first},")
@@ -64,9 +76,9 @@ def signature(
     for param in parameters:
         default = f" = {param.default}" if param.default and defaults else ""
         lines.append(f"    {param.name}: {param.annotation}{default},")
-    if backend:
-        lines.append("    backend: str | None = None,")
-    return "\n".join([*lines, ") -> None:"])
+    if last:
+        lines.append(f"    {last},")
+    return "\n".join([*lines, f") -> {returns}:"])
 
 
 def call_docstring(surface: Surface, parameters: list[Param], package: str, *, reference: bool) -> list[str]:
@@ -85,6 +97,23 @@ def call_docstring(surface: Surface, parameters: list[Param], package: str, *, r
     return [*lines, "", "    Raises:", *raises(surface), '    """']
 
 
+def binder_docstring(surface: Surface) -> list[str]:
+    launcher = surface.launcher
+    summary = f"Checks the arguments of `{launcher}` once, for a launch that is repeated."
+    lines = [docstring(summary, 4, close=False), ""]
+    lines += wrap(
+        f"Takes what `{launcher}` takes, and compiles what it would launch, but launches and writes nothing. "
+        "Each call of what it returns then does the same as the launcher would with these arguments, at the cost of "
+        "launching alone.",
+        4,
+    )
+    lines += ["", "    Returns:"]
+    lines += wrap("Bound: To be called without arguments; says what may change between calls.", 8, hang=4)
+    lines += ["", "    Raises:"]
+    lines += wrap(f"CanaryError: as of `{launcher}`, here; a call checks no argument.", 8, hang=4)
+    return [*lines, '    """']
+
+
 def raises(surface: Surface) -> list[str]:
     ids = ", ".join(rule.invariant.id for rule in surface.rules)
     explicit = f"{ids} for this operation, " if ids else ""
@@ -94,9 +123,9 @@ def raises(surface: Surface) -> list[str]:
     return wrap(f"{text} anything is launched or written.", 8, hang=4)
 
 
-def call(function: str, surface: Surface, first: str = "", values: dict[str, Invoke] | None = None) -> Code:
+def call(function: str, surface: Surface, *first: str, values: dict[str, Invoke] | None = None) -> Code:
     keywords: dict[str, Code | str] = {p.name: p.name for p in params(surface)}
-    return invoke(function, *([first] if first else []), **(keywords | dict(values or {})))
+    return invoke(function, *first, **(keywords | dict(values or {})))
 
 
 class OpEmitter:
@@ -113,16 +142,12 @@ class OpEmitter:
         validator = ValidatorEmitter(self.program, self.surface)
         internal = kernel is not None and kernel.internal
         body = [] if internal else validator.emit()
-        parts: dict[str, object] = {"kernel": None}
-        if kernel is not None:
-            parts |= self._kernel_parts(kernel)
+        parts = self._kernel_parts(kernel) if kernel is not None else self._operation_parts(operation)
         validate = [
             signature("validate", self.params, first="op: str", defaults=False),
             '    """Checks metadata alone and raises the first rule broken; `op` is the public function called."""',
             *body,
         ]
-        run_launch = self._run_launch(kernel, operation)
-        run_reference = (self._run_reference(kernel, operation, 8), self._run_reference(kernel, operation, 4))
         imports = self._imports(kernel, operation, validator)
         if internal:
             assert kernel is not None
@@ -131,7 +156,6 @@ class OpEmitter:
                 doc=self.surface.doc,
                 summary=f"Contract {self.surface.contract}." if self.surface.contract else "Not part of the contract.",
                 sequence=bool(kernel.sources),
-                uses_triton="triton.cdiv" in str(parts.get("launch", "")),
                 imports=imports,
                 **parts,
             )
@@ -139,31 +163,48 @@ class OpEmitter:
             "op.py.j2",
             doc=self.surface.doc,
             summary=f"Contract {self.surface.contract}." if self.surface.contract else "Not part of the contract.",
-            uses_triton="triton.cdiv" in str(parts.get("launch", "")),
             imports=imports,
-            launcher="\n".join(self._launcher(run_launch, run_reference)),
-            torch_reference="\n".join(self._reference(run_reference)),
+            launcher="\n".join(self._launcher(kernel)),
+            binder="\n".join(self._binder(kernel)),
+            torch_reference="\n".join(self._reference(kernel)),
             validate="\n".join(validate),
             **parts,
         )
 
     # --- public functions ---------------------------------------------------------------------------------------
 
-    def _launcher(self, run_launch: list[str], run_reference: tuple[list[str], list[str]]) -> list[str]:
+    def _launcher(self, kernel: KernelIR | None) -> list[str]:
         op = f'"{self.surface.launcher}"'
         return [
-            signature(self.surface.launcher, self.params, backend=True),
+            signature(self.surface.launcher, self.params, last=BACKEND),
             *call_docstring(self.surface, self.params, self.program.header.package, reference=False),
             *statement("", call("validate", self.surface, op), 4),
             *self._workspaces(),
             *statement("if ", invoke("dispatch.use_triton", self.first, "backend"), 4, ":"),
-            *run_launch,
+            *statement("", call("launch", self.surface), 8),
             "    else:",
             *statement("", invoke("dispatch.refuse_capture", op, self.first), 8),
-            *run_reference[0],
+            *statement("", call("reference", self.surface, values=self._scalars(kernel)), 8),
         ]
 
-    def _reference(self, run_reference: tuple[list[str], list[str]]) -> list[str]:
+    def _binder(self, kernel: KernelIR | None) -> list[str]:
+        op = f'"{self.surface.binder}"'
+        given = [op, self.first]
+        return [
+            signature(self.surface.binder, self.params, last=BACKEND, returns="bound.Bound"),
+            *binder_docstring(self.surface),
+            *statement("", call("validate", self.surface, op), 4),
+            *self._workspaces(),
+            *statement("if ", invoke("dispatch.use_triton", self.first, "backend"), 4, ":"),
+            *statement("return ", call("bound.kernels", self.surface, *given, "launch"), 8),
+            *statement(
+                "return ",
+                call("bound.reference", self.surface, *given, "reference", values=self._scalars(kernel)),
+                4,
+            ),
+        ]
+
+    def _reference(self, kernel: KernelIR | None) -> list[str]:
         op = f'"{self.surface.reference}"'
         return [
             signature(self.surface.reference, self.params),
@@ -171,8 +212,13 @@ class OpEmitter:
             *statement("", call("validate", self.surface, op), 4),
             *statement("", invoke("dispatch.refuse_capture", op, self.first), 4),
             *self._workspaces(),
-            *run_reference[1],
+            *statement("", call("reference", self.surface, values=self._scalars(kernel)), 4),
         ]
+
+    def _scalars(self, kernel: KernelIR | None) -> dict[str, Invoke]:
+        """What a kernel's reference takes instead of integers; an operation's sees to it itself."""
+        scalars = [s for s in kernel.scalars if not s.static] if kernel is not None else []
+        return {s.name: invoke("eager.scalar", s.name, self.first) for s in scalars}
 
     def _workspaces(self) -> list[str]:
         lines: list[str] = []
@@ -189,32 +235,11 @@ class OpEmitter:
         """A length of scratch as code, sizes read off the tensors that have them."""
         return host_code(node, lambda length: Atom(f"{length.name}.shape[{length.axis}]")).flat()
 
-    def _run_launch(self, kernel: KernelIR | None, operation: OperationIR | None) -> list[str]:
-        if kernel is not None:
-            return statement("", call("launch", self.surface), 8)
-        lines: list[str] = []
-        for step in operation.calls if operation else ():
-            names = [a.name for a in step.kernel.arguments]
-            lines += statement("", invoke(f"{step.kernel.name}.launch", **{n: step.bind[n] for n in names}), 8)
-        return lines
-
-    def _run_reference(self, kernel: KernelIR | None, operation: OperationIR | None, indent: int) -> list[str]:
-        if kernel is not None:
-            scalars = {s.name: invoke("eager.scalar", s.name, self.first) for s in kernel.scalars if not s.static}
-            return statement("", call("reference", self.surface, values=scalars), indent)
-        lines: list[str] = []
-        for step in operation.calls if operation else ():
-            values: dict[str, Code | str] = {a.name: step.bind[a.name] for a in step.kernel.arguments}
-            for scalar in (s for s in step.kernel.scalars if not s.static):
-                values[scalar.name] = invoke("eager.scalar", step.bind[scalar.name], self.first)
-            lines += statement("", invoke(f"{step.kernel.name}.reference", **values), indent)
-        return lines
-
     def _imports(
         self, kernel: KernelIR | None, operation: OperationIR | None, validator: ValidatorEmitter
     ) -> list[str]:
         text = "\n".join(validator.lines)
-        core = ["dispatch"] if kernel is not None and kernel.internal else ["checks", "dispatch"]
+        core = ["dispatch"] if kernel is not None and kernel.internal else ["bound", "checks", "dispatch"]
         text += "\n".join(param.annotation for param in self.params)
         top = ["errors"] if speaks_of(text, "errors") else []
         if kernel is not None:
@@ -255,7 +280,29 @@ class OpEmitter:
     def _launch(self, kernel: KernelIR, phases: list[TritonKernel]) -> list[str]:
         """The function that launches; arguments are valid already."""
         return [
-            signature("launch", self.params, defaults=False),
+            signature("launch", self.params, last=RUN, defaults=False),
             '    """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""',
             *LaunchEmitter(kernel, phases, self.first).emit(),
         ]
+
+    # --- operation ----------------------------------------------------------------------------------------------
+
+    def _operation_parts(self, operation: OperationIR | None) -> dict[str, object]:
+        """What runs the operation's kernels one after the other; scratch is there by then."""
+        scratch = {workspace.name for workspace in self.surface.workspaces}
+        taken = [replace(p, annotation="torch.Tensor") if p.name in scratch else p for p in self.params]
+        launch = [
+            signature("launch", taken, last=RUN, defaults=False),
+            '    """Launches the kernels on valid arguments. Nothing is allocated, and no device data is read."""',
+        ]
+        reference = [
+            signature("reference", taken, defaults=False),
+            '    """The kernels\' references on valid arguments."""',
+        ]
+        for step in operation.calls if operation else ():
+            values: dict[str, Code | str] = {a.name: step.bind[a.name] for a in step.kernel.arguments}
+            launch += statement("", invoke(f"{step.kernel.name}.launch", **values, run="run"), 4)
+            for scalar in (s for s in step.kernel.scalars if not s.static):
+                values[scalar.name] = invoke("eager.scalar", step.bind[scalar.name], self.first)
+            reference += statement("", invoke(f"{step.kernel.name}.reference", **values), 4)
+        return {"kernel": None, "launch": "\n".join(launch), "reference": "\n".join(reference)}

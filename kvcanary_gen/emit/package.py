@@ -54,6 +54,7 @@ def build_package(program: Program) -> dict[str, str]:
         "core/lang.py": render("lang.py.j2"),
         "core/eager.py": render("eager.py.j2"),
         "core/checks.py": render("checks.py.j2", **_implied(program)),
+        "core/bound.py": render("bound.py.j2"),
         "core/dispatch.py": render("dispatch.py.j2", package=package, **_implied(program)),
         "core/device.py": _device(program, tensors, sizes),
         "core/functions.py": _functions(program, tensors),
@@ -210,6 +211,7 @@ def _init(program: Program, views: dict[str, Surface], runtime: list[str]) -> st
         layout += [f"{name.upper()}_BYTES", f"{name.upper()}_NUM_FIELDS"]
     layout += [*program.enums, *program.tags]
     modules: dict[str, list[str]] = {
+        ".core.bound": ["Bound"],
         ".errors": [
             "CanaryError",
             *(EXCEPTIONS[base] for base in _bases(program)),
@@ -225,7 +227,7 @@ def _init(program: Program, views: dict[str, Surface], runtime: list[str]) -> st
     if tables:
         modules[".core.sources"] = tables
     for name, surface in views.items():
-        modules[f".ops.{name}"] = [surface.launcher, surface.reference]
+        modules[f".ops.{name}"] = [surface.binder, surface.launcher, surface.reference]
     imports = [import_line(module, modules[module]) for module in sorted(modules, key=natural) if modules[module]]
     exported = sorted(name for names in modules.values() for name in names)
     return render("init.py.j2", doc=program.header.doc, imports=imports, exported=exported, sweep=bool(program.tags))

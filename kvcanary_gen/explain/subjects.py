@@ -11,10 +11,18 @@ from kvcanary_gen.emit.docs.functions import function_signature
 from kvcanary_gen.emit.docs.markdown import listing
 from kvcanary_gen.emit.package import tag_axes
 from kvcanary_gen.expr.inventory import called, kernel_nodes
-from kvcanary_gen.ir import FunctionIR, KernelIR, OperationIR, Program, ScalarArg, TensorArg
+from kvcanary_gen.ir import (
+    REFERENCE_SUFFIX,
+    FunctionIR,
+    KernelIR,
+    OperationIR,
+    Program,
+    ScalarArg,
+    TensorArg,
+    binder_name,
+)
 from kvcanary_gen.lint import WARNINGS
 from kvcanary_gen.rules import RULES
-from kvcanary_gen.surface import REFERENCE_SUFFIX
 
 Facts = list[tuple[str, str]]
 
@@ -77,9 +85,10 @@ def _function(program: Program, function: FunctionIR) -> Subject:
 
 
 def _public(kind: str, what: KernelIR | OperationIR, facts: Facts) -> Subject:
-    reference = what.launcher + REFERENCE_SUFFIX
-    facts = [("launcher", what.launcher), ("reference", reference), *_contract(what.contract), *facts]
-    return Subject(kind, what.name, what.doc, (f"{kind}s", what.name), facts, (what.launcher, reference))
+    reference, binder = what.launcher + REFERENCE_SUFFIX, binder_name(what.launcher)
+    public = [("launcher", what.launcher), ("binder", binder), ("reference", reference)]
+    facts = [*public, *_contract(what.contract), *facts]
+    return Subject(kind, what.name, what.doc, (f"{kind}s", what.name), facts, (what.launcher, reference, binder))
 
 
 def _contract(section: str) -> Facts:

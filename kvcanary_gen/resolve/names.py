@@ -9,22 +9,22 @@ from collections.abc import Iterator
 
 from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.expr.scope import BUILTINS
-from kvcanary_gen.ir import STORAGE_TYPES
+from kvcanary_gen.ir import REFERENCE_SUFFIX, STORAGE_TYPES, binder_name
 from kvcanary_gen.resolve.context import Context
 
 # Modules, parameters and variables of the generated code, which a name of the spec would hide there.
-_MODULES = {"checks", "core", "device", "dispatch", "eager", "errors", "functions", "hashing", "lang", "layout", "ops"}
-_MODULES |= {"runtime", "structs", "tl", "torch", "triton"}
+_MODULES = {"bound", "checks", "core", "device", "dispatch", "eager", "errors", "functions", "hashing", "lang"}
+_MODULES |= {"layout", "ops", "runtime", "structs", "tl", "torch", "triton"}
 _VARIABLES = {"BLOCK", "SCAN", "backend", "cls", "lanes", "launch", "mask", "named", "op", "programs", "reference"}
-_VARIABLES |= {"segments", "self", "tensors", "validate"}
+_VARIABLES |= {"run", "segments", "self", "tensors", "validate"}
 # Builtins that the generated code calls, and all: what the package exports must not hide those of its users.
 _CALLED = {"bool", "int", "len", "max", "min", "object", "range", "str"}
 _BUILTINS = frozenset(dir(builtins)) - {"copyright", "credits", "exit", "license", "quit"}
 _ENUM_ATTRIBUTES = frozenset({*dir(int), "name", "value", "mro", "is_integer"})
 _STRUCT_ATTRIBUTES = frozenset({"allocate", "allocation_bytes"})
 # What the package exports whatever the spec says.
-_EXPORTED = ["CanaryError", "CanaryNotImplementedError", "CanaryRuntimeError", "CanaryTypeError", "CanaryValueError"]
-_EXPORTED += ["IntEnum", "IntFlag", "SPEC_VERSION", "is_sweep_tag"]
+_EXPORTED = ["Bound", "CanaryError", "CanaryNotImplementedError", "CanaryRuntimeError", "CanaryTypeError"]
+_EXPORTED += ["CanaryValueError", "IntEnum", "IntFlag", "SPEC_VERSION", "is_sweep_tag"]
 
 _LENGTH = re.compile(r"(.+)_len(_\d+)?")
 
@@ -124,7 +124,8 @@ def _exports(context: Context) -> Iterator[tuple[list[str], Mark, str]]:
             launcher = declared.launcher or f"launch_{name}_kernel"
             mark = document.mark(section, name, "launcher") if declared.launcher else document.mark(section, name)
             if check_name(context, launcher, mark, exported=True):
-                yield [launcher, f"{launcher}_torch_reference"], mark, f"a public function of {name}"
+                names = [launcher, launcher + REFERENCE_SUFFIX, binder_name(launcher)]
+                yield names, mark, f"a public function of {name}"
 
 
 def _check_case(context: Context) -> None:

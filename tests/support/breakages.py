@@ -128,6 +128,23 @@ def _object(value: object, tensor: Callable[[Meta], torch.Tensor]) -> Any:
     return type(value)(_object(item, tensor) for item in value) if isinstance(value, (tuple, list)) else value
 
 
+def on_a_gpu(meta: Meta) -> torch.Tensor:
+    """A tensor on a GPU that is not there; under FakeTensorMode."""
+    return torch.empty_strided(meta.shape, meta.strides, dtype=getattr(torch, meta.dtype), device="cuda:0")
+
+
+def assert_untouched(metadata: dict[str, object], values: dict[str, object], label: str) -> None:
+    """Everything on the CPU holds the poison that `materialised` filled it with."""
+    for path, meta in metadata.items():
+        tensor = values[path]
+        if isinstance(meta, Meta) and isinstance(tensor, torch.Tensor) and meta.device == "cpu":
+            assert bool((tensor == poison(meta.dtype)).all()), f"{label}: {path} was written"
+        for item, struct in zip(meta, tensor, strict=True) if isinstance(meta, (tuple, list)) else ():
+            if isinstance(item, Fields):
+                fields = {name: getattr(struct, name) for name in item.fields}
+                assert_untouched(dict(item.fields), fields, f"{label}: {path}")
+
+
 # --- Rules that declarations imply ------------------------------------------------------------------------------------
 
 

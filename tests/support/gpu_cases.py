@@ -107,6 +107,7 @@ def _described(surface: Surface) -> dict[str, Any]:
     return {
         "launcher": surface.launcher,
         "reference": surface.reference,
+        "binder": surface.binder,
         "structs": [
             [name, struct.name, [field.name for field in (*struct.fields, *struct.values)]]
             for name, struct, _ in surface.structs

@@ -27,7 +27,8 @@ def kind(name: str, value: object, type_: type) -> None:
 
 def kinds(tensors: Tensors) -> None:
     for name, tensor, _, _ in tensors:
-        kind(name, tensor, torch.Tensor)
+        if not isinstance(tensor, torch.Tensor):
+            kind(name, tensor, torch.Tensor)
 
 
 def int64(name: str, value: int, least: int | None = None) -> None:
@@ -52,7 +53,8 @@ def _rank(name: str, tensor: torch.Tensor, rank: int) -> None:
 
 def ranks(tensors: Tensors) -> None:
     for name, tensor, _, rank in tensors:
-        _rank(name, tensor, rank)
+        if tensor.dim() != rank:
+            _rank(name, tensor, rank)
 
 
 def size(name: str, tensor: torch.Tensor | None, rank: int, axis: int) -> int:

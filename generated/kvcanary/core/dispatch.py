@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import Any, Protocol
 
 import torch
 import triton
@@ -17,6 +18,17 @@ INTERPRETED = not isinstance(lang.saturating_add, triton.JITFunction)
 
 _GPUS = ("cuda", "xpu")
 _VARIABLE = "KVCANARY_BACKEND"
+
+
+class Run(Protocol):
+    """What becomes of a kernel, once its grid and its arguments are known."""
+
+    def __call__(self, kernel: Any, grid: tuple[int, ...], /, *arguments: Any, **options: Any) -> None: ...
+
+
+def launch(kernel: Any, grid: tuple[int, ...], /, *arguments: Any, **options: Any) -> None:
+    """Launches it at once, on the current stream."""
+    kernel[grid](*arguments, **options)
 
 
 def use_triton(tensor: torch.Tensor, backend: str | None) -> bool:
@@ -37,6 +49,11 @@ def use_triton(tensor: torch.Tensor, backend: str | None) -> bool:
             "KVC-019", f"kv-canary: backend 'triton' cannot run on device {have} without TRITON_INTERPRET=1"
         )
     return have == "triton"
+
+
+def cdiv(count: int, block: int) -> int:
+    """Blocks that hold `count`; Triton's own function takes a hundred times as long on the host."""
+    return -(-count // block)
 
 
 def at_most(registers: int | None) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from .. import errors, layout, structs
-from ..core import checks, dispatch, eager
+from ..core import bound, checks, dispatch, eager
 from . import plan_entries, plan_offsets
 
 # --- Public functions -------------------------------------------------------------------------------------------------
@@ -83,72 +83,126 @@ def launch_canary_plan_kernels(
             layout.MAX_PLAN_BATCH + 1, dtype=torch.int64, device=verify_plan_out.verify_slot_indices.device
         )
     if dispatch.use_triton(verify_plan_out.verify_slot_indices, backend):
-        plan_offsets.launch(
+        launch(
+            verify_plan_out=verify_plan_out,
+            write_plan_out=write_plan_out,
             req_pool_indices=req_pool_indices,
             prefix_lens=prefix_lens,
             extend_seq_lens=extend_seq_lens,
             req_to_token=req_to_token,
-            full_to_swa_index_mapping=full_to_swa_index_mapping,
-            out_verify_offsets_scratch=workspace,
-            out_write_offsets=write_plan_out.write_offsets,
-            out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
-            out_verify_num_valid=verify_plan_out.verify_num_valid,
-            out_verify_enable=verify_plan_out.enable,
-            out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
             swa_window_size=swa_window_size,
-            verify_capacity=verify_capacity,
-        )
-        plan_entries.launch(
-            req_pool_indices=req_pool_indices,
-            prefix_lens=prefix_lens,
-            req_to_token=req_to_token,
             full_to_swa_index_mapping=full_to_swa_index_mapping,
-            verify_offsets_scratch=workspace,
-            verify_enable=verify_plan_out.enable,
+            verify_capacity=verify_capacity,
             req_to_verify_expected_tokens=req_to_verify_expected_tokens,
             req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
-            out_verify_slot_indices=verify_plan_out.verify_slot_indices,
-            out_verify_expected_tokens=verify_plan_out.verify_expected_tokens,
-            out_verify_expected_positions=verify_plan_out.verify_expected_positions,
-            out_verify_prev_slot_indices=verify_plan_out.verify_prev_slot_indices,
             kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
-            swa_window_size=swa_window_size,
+            workspace=workspace,
         )
     else:
         dispatch.refuse_capture("launch_canary_plan_kernels", verify_plan_out.verify_slot_indices)
-        plan_offsets.reference(
+        reference(
+            verify_plan_out=verify_plan_out,
+            write_plan_out=write_plan_out,
             req_pool_indices=req_pool_indices,
             prefix_lens=prefix_lens,
             extend_seq_lens=extend_seq_lens,
             req_to_token=req_to_token,
+            swa_window_size=swa_window_size,
             full_to_swa_index_mapping=full_to_swa_index_mapping,
-            out_verify_offsets_scratch=workspace,
-            out_write_offsets=write_plan_out.write_offsets,
-            out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
-            out_verify_num_valid=verify_plan_out.verify_num_valid,
-            out_verify_enable=verify_plan_out.enable,
-            out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
-            swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
-            verify_capacity=eager.scalar(verify_capacity, verify_plan_out.verify_slot_indices),
-        )
-        plan_entries.reference(
-            req_pool_indices=req_pool_indices,
-            prefix_lens=prefix_lens,
-            req_to_token=req_to_token,
-            full_to_swa_index_mapping=full_to_swa_index_mapping,
-            verify_offsets_scratch=workspace,
-            verify_enable=verify_plan_out.enable,
+            verify_capacity=verify_capacity,
             req_to_verify_expected_tokens=req_to_verify_expected_tokens,
             req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
-            out_verify_slot_indices=verify_plan_out.verify_slot_indices,
-            out_verify_expected_tokens=verify_plan_out.verify_expected_tokens,
-            out_verify_expected_positions=verify_plan_out.verify_expected_positions,
-            out_verify_prev_slot_indices=verify_plan_out.verify_prev_slot_indices,
-            kv_token_id_vs_position_offset=eager.scalar(
-                kv_token_id_vs_position_offset, verify_plan_out.verify_slot_indices
-            ),
-            swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
+            kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+            workspace=workspace,
         )
+
+
+def bind_canary_plan_kernels(
+    *,
+    verify_plan_out: structs.VerifyPlan,
+    write_plan_out: structs.WritePlan,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    swa_window_size: int,
+    full_to_swa_index_mapping: torch.Tensor | None = None,
+    verify_capacity: int,
+    req_to_verify_expected_tokens: torch.Tensor | None = None,
+    req_to_verify_expected_tokens_valid_lens: torch.Tensor | None = None,
+    kv_token_id_vs_position_offset: int,
+    workspace: torch.Tensor | None = None,
+    backend: str | None = None,
+) -> bound.Bound:
+    """Checks the arguments of `launch_canary_plan_kernels` once, for a launch that is repeated.
+
+    Takes what `launch_canary_plan_kernels` takes, and compiles what it would launch, but launches and writes nothing.
+    Each call of what it returns then does the same as the launcher would with these arguments, at the cost of launching
+    alone.
+
+    Returns:
+        Bound: To be called without arguments; says what may change between calls.
+
+    Raises:
+        CanaryError: as of `launch_canary_plan_kernels`, here; a call checks no argument.
+    """
+    validate(
+        "bind_canary_plan_kernels",
+        verify_plan_out=verify_plan_out,
+        write_plan_out=write_plan_out,
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        swa_window_size=swa_window_size,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_capacity=verify_capacity,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+        workspace=workspace,
+    )
+    if workspace is None:
+        workspace = torch.empty(
+            layout.MAX_PLAN_BATCH + 1, dtype=torch.int64, device=verify_plan_out.verify_slot_indices.device
+        )
+    if dispatch.use_triton(verify_plan_out.verify_slot_indices, backend):
+        return bound.kernels(
+            "bind_canary_plan_kernels",
+            verify_plan_out.verify_slot_indices,
+            launch,
+            verify_plan_out=verify_plan_out,
+            write_plan_out=write_plan_out,
+            req_pool_indices=req_pool_indices,
+            prefix_lens=prefix_lens,
+            extend_seq_lens=extend_seq_lens,
+            req_to_token=req_to_token,
+            swa_window_size=swa_window_size,
+            full_to_swa_index_mapping=full_to_swa_index_mapping,
+            verify_capacity=verify_capacity,
+            req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+            req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+            kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+            workspace=workspace,
+        )
+    return bound.reference(
+        "bind_canary_plan_kernels",
+        verify_plan_out.verify_slot_indices,
+        reference,
+        verify_plan_out=verify_plan_out,
+        write_plan_out=write_plan_out,
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        swa_window_size=swa_window_size,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_capacity=verify_capacity,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+        workspace=workspace,
+    )
 
 
 def launch_canary_plan_kernels_torch_reference(
@@ -197,38 +251,20 @@ def launch_canary_plan_kernels_torch_reference(
         workspace = torch.empty(
             layout.MAX_PLAN_BATCH + 1, dtype=torch.int64, device=verify_plan_out.verify_slot_indices.device
         )
-    plan_offsets.reference(
+    reference(
+        verify_plan_out=verify_plan_out,
+        write_plan_out=write_plan_out,
         req_pool_indices=req_pool_indices,
         prefix_lens=prefix_lens,
         extend_seq_lens=extend_seq_lens,
         req_to_token=req_to_token,
+        swa_window_size=swa_window_size,
         full_to_swa_index_mapping=full_to_swa_index_mapping,
-        out_verify_offsets_scratch=workspace,
-        out_write_offsets=write_plan_out.write_offsets,
-        out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
-        out_verify_num_valid=verify_plan_out.verify_num_valid,
-        out_verify_enable=verify_plan_out.enable,
-        out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
-        swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
-        verify_capacity=eager.scalar(verify_capacity, verify_plan_out.verify_slot_indices),
-    )
-    plan_entries.reference(
-        req_pool_indices=req_pool_indices,
-        prefix_lens=prefix_lens,
-        req_to_token=req_to_token,
-        full_to_swa_index_mapping=full_to_swa_index_mapping,
-        verify_offsets_scratch=workspace,
-        verify_enable=verify_plan_out.enable,
+        verify_capacity=verify_capacity,
         req_to_verify_expected_tokens=req_to_verify_expected_tokens,
         req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
-        out_verify_slot_indices=verify_plan_out.verify_slot_indices,
-        out_verify_expected_tokens=verify_plan_out.verify_expected_tokens,
-        out_verify_expected_positions=verify_plan_out.verify_expected_positions,
-        out_verify_prev_slot_indices=verify_plan_out.verify_prev_slot_indices,
-        kv_token_id_vs_position_offset=eager.scalar(
-            kv_token_id_vs_position_offset, verify_plan_out.verify_slot_indices
-        ),
-        swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+        workspace=workspace,
     )
 
 
@@ -372,3 +408,114 @@ def validate(
     checks.contiguous(tensors)
     checks.devices(tensors)
     checks.aligned(tensors)
+
+
+# --- Kernels ----------------------------------------------------------------------------------------------------------
+
+
+def launch(
+    *,
+    verify_plan_out: structs.VerifyPlan,
+    write_plan_out: structs.WritePlan,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    swa_window_size: int,
+    full_to_swa_index_mapping: torch.Tensor | None,
+    verify_capacity: int,
+    req_to_verify_expected_tokens: torch.Tensor | None,
+    req_to_verify_expected_tokens_valid_lens: torch.Tensor | None,
+    kv_token_id_vs_position_offset: int,
+    workspace: torch.Tensor,
+    run: dispatch.Run = dispatch.launch,
+) -> None:
+    """Launches the kernels on valid arguments. Nothing is allocated, and no device data is read."""
+    plan_offsets.launch(
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        out_verify_offsets_scratch=workspace,
+        out_write_offsets=write_plan_out.write_offsets,
+        out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
+        out_verify_num_valid=verify_plan_out.verify_num_valid,
+        out_verify_enable=verify_plan_out.enable,
+        out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
+        swa_window_size=swa_window_size,
+        verify_capacity=verify_capacity,
+        run=run,
+    )
+    plan_entries.launch(
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_offsets_scratch=workspace,
+        verify_enable=verify_plan_out.enable,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        out_verify_slot_indices=verify_plan_out.verify_slot_indices,
+        out_verify_expected_tokens=verify_plan_out.verify_expected_tokens,
+        out_verify_expected_positions=verify_plan_out.verify_expected_positions,
+        out_verify_prev_slot_indices=verify_plan_out.verify_prev_slot_indices,
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+        swa_window_size=swa_window_size,
+        run=run,
+    )
+
+
+# --- Reference --------------------------------------------------------------------------------------------------------
+
+
+def reference(
+    *,
+    verify_plan_out: structs.VerifyPlan,
+    write_plan_out: structs.WritePlan,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    swa_window_size: int,
+    full_to_swa_index_mapping: torch.Tensor | None,
+    verify_capacity: int,
+    req_to_verify_expected_tokens: torch.Tensor | None,
+    req_to_verify_expected_tokens_valid_lens: torch.Tensor | None,
+    kv_token_id_vs_position_offset: int,
+    workspace: torch.Tensor,
+) -> None:
+    """The kernels' references on valid arguments."""
+    plan_offsets.reference(
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        out_verify_offsets_scratch=workspace,
+        out_write_offsets=write_plan_out.write_offsets,
+        out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
+        out_verify_num_valid=verify_plan_out.verify_num_valid,
+        out_verify_enable=verify_plan_out.enable,
+        out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
+        swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
+        verify_capacity=eager.scalar(verify_capacity, verify_plan_out.verify_slot_indices),
+    )
+    plan_entries.reference(
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_offsets_scratch=workspace,
+        verify_enable=verify_plan_out.enable,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        out_verify_slot_indices=verify_plan_out.verify_slot_indices,
+        out_verify_expected_tokens=verify_plan_out.verify_expected_tokens,
+        out_verify_expected_positions=verify_plan_out.verify_expected_positions,
+        out_verify_prev_slot_indices=verify_plan_out.verify_prev_slot_indices,
+        kv_token_id_vs_position_offset=eager.scalar(
+            kv_token_id_vs_position_offset, verify_plan_out.verify_slot_indices
+        ),
+        swa_window_size=eager.scalar(swa_window_size, verify_plan_out.verify_slot_indices),
+    )

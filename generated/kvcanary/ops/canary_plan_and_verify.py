@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from .. import errors, layout, structs
-from ..core import checks, dispatch, eager, sources
+from ..core import bound, checks, dispatch, eager, sources
 from . import plan_offsets, verify_planned
 
 # --- Public functions -------------------------------------------------------------------------------------------------
@@ -95,84 +95,146 @@ def launch_canary_plan_and_verify_kernels(
     if verify_enable is None:
         verify_enable = torch.empty(1, dtype=torch.int32, device=context.canary_buf.device)
     if dispatch.use_triton(context.canary_buf, backend):
-        plan_offsets.launch(
+        launch(
+            context=context,
+            write_plan_out=write_plan_out,
             req_pool_indices=req_pool_indices,
             prefix_lens=prefix_lens,
             extend_seq_lens=extend_seq_lens,
             req_to_token=req_to_token,
-            full_to_swa_index_mapping=full_to_swa_index_mapping,
-            out_verify_offsets_scratch=workspace,
-            out_write_offsets=write_plan_out.write_offsets,
-            out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
-            out_verify_num_valid=verify_num_valid,
-            out_verify_enable=verify_enable,
-            out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
             swa_window_size=swa_window_size,
-            verify_capacity=verify_capacity,
-        )
-        verify_planned.launch(
-            req_pool_indices=req_pool_indices,
-            prefix_lens=prefix_lens,
-            req_to_token=req_to_token,
             full_to_swa_index_mapping=full_to_swa_index_mapping,
-            verify_offsets_scratch=workspace,
-            verify_enable=verify_enable,
+            verify_capacity=verify_capacity,
             req_to_verify_expected_tokens=req_to_verify_expected_tokens,
             req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
-            canary_buf=context.canary_buf,
-            verify_num_valid=verify_num_valid,
-            violation_ring=context.violation_ring,
-            violation_write_index=context.violation_write_index,
-            slot_run_counter=context.slot_run_counter,
-            kernel_run_counter=context.kernel_run_counter,
-            real_kv_sources=context.real_kv_sources,
-            kernel_kind=context.kernel_kind,
-            real_kv_hash_mode=context.real_kv_hash_mode,
-            check_verify_expected_token=check_verify_expected_token,
             kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
-            swa_window_size=swa_window_size,
-            verify_capacity=verify_capacity,
+            check_verify_expected_token=check_verify_expected_token,
+            workspace=workspace,
+            verify_num_valid=verify_num_valid,
+            verify_enable=verify_enable,
         )
     else:
         dispatch.refuse_capture("launch_canary_plan_and_verify_kernels", context.canary_buf)
-        plan_offsets.reference(
+        reference(
+            context=context,
+            write_plan_out=write_plan_out,
             req_pool_indices=req_pool_indices,
             prefix_lens=prefix_lens,
             extend_seq_lens=extend_seq_lens,
             req_to_token=req_to_token,
+            swa_window_size=swa_window_size,
             full_to_swa_index_mapping=full_to_swa_index_mapping,
-            out_verify_offsets_scratch=workspace,
-            out_write_offsets=write_plan_out.write_offsets,
-            out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
-            out_verify_num_valid=verify_num_valid,
-            out_verify_enable=verify_enable,
-            out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
-            swa_window_size=eager.scalar(swa_window_size, context.canary_buf),
-            verify_capacity=eager.scalar(verify_capacity, context.canary_buf),
-        )
-        verify_planned.reference(
-            req_pool_indices=req_pool_indices,
-            prefix_lens=prefix_lens,
-            req_to_token=req_to_token,
-            full_to_swa_index_mapping=full_to_swa_index_mapping,
-            verify_offsets_scratch=workspace,
-            verify_enable=verify_enable,
+            verify_capacity=verify_capacity,
             req_to_verify_expected_tokens=req_to_verify_expected_tokens,
             req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
-            canary_buf=context.canary_buf,
-            verify_num_valid=verify_num_valid,
-            violation_ring=context.violation_ring,
-            violation_write_index=context.violation_write_index,
-            slot_run_counter=context.slot_run_counter,
-            kernel_run_counter=context.kernel_run_counter,
-            real_kv_sources=context.real_kv_sources,
-            kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
-            real_kv_hash_mode=context.real_kv_hash_mode,
+            kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
             check_verify_expected_token=check_verify_expected_token,
-            kv_token_id_vs_position_offset=eager.scalar(kv_token_id_vs_position_offset, context.canary_buf),
-            swa_window_size=eager.scalar(swa_window_size, context.canary_buf),
-            verify_capacity=eager.scalar(verify_capacity, context.canary_buf),
+            workspace=workspace,
+            verify_num_valid=verify_num_valid,
+            verify_enable=verify_enable,
         )
+
+
+def bind_canary_plan_and_verify_kernels(
+    *,
+    context: structs.VerifyOrWriteContext,
+    write_plan_out: structs.WritePlan,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    swa_window_size: int,
+    full_to_swa_index_mapping: torch.Tensor | None = None,
+    verify_capacity: int,
+    req_to_verify_expected_tokens: torch.Tensor | None = None,
+    req_to_verify_expected_tokens_valid_lens: torch.Tensor | None = None,
+    kv_token_id_vs_position_offset: int,
+    check_verify_expected_token: bool,
+    workspace: torch.Tensor | None = None,
+    verify_num_valid: torch.Tensor | None = None,
+    verify_enable: torch.Tensor | None = None,
+    backend: str | None = None,
+) -> bound.Bound:
+    """Checks the arguments of `launch_canary_plan_and_verify_kernels` once, for a launch that is repeated.
+
+    Takes what `launch_canary_plan_and_verify_kernels` takes, and compiles what it would launch, but launches and writes
+    nothing. Each call of what it returns then does the same as the launcher would with these arguments, at the cost of
+    launching alone.
+
+    Returns:
+        Bound: To be called without arguments; says what may change between calls.
+
+    Raises:
+        CanaryError: as of `launch_canary_plan_and_verify_kernels`, here; a call checks no argument.
+    """
+    validate(
+        "bind_canary_plan_and_verify_kernels",
+        context=context,
+        write_plan_out=write_plan_out,
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        swa_window_size=swa_window_size,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_capacity=verify_capacity,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+        check_verify_expected_token=check_verify_expected_token,
+        workspace=workspace,
+        verify_num_valid=verify_num_valid,
+        verify_enable=verify_enable,
+    )
+    if workspace is None:
+        workspace = torch.empty(layout.MAX_PLAN_BATCH + 1, dtype=torch.int64, device=context.canary_buf.device)
+    if verify_num_valid is None:
+        verify_num_valid = torch.empty(1, dtype=torch.int32, device=context.canary_buf.device)
+    if verify_enable is None:
+        verify_enable = torch.empty(1, dtype=torch.int32, device=context.canary_buf.device)
+    if dispatch.use_triton(context.canary_buf, backend):
+        return bound.kernels(
+            "bind_canary_plan_and_verify_kernels",
+            context.canary_buf,
+            launch,
+            context=context,
+            write_plan_out=write_plan_out,
+            req_pool_indices=req_pool_indices,
+            prefix_lens=prefix_lens,
+            extend_seq_lens=extend_seq_lens,
+            req_to_token=req_to_token,
+            swa_window_size=swa_window_size,
+            full_to_swa_index_mapping=full_to_swa_index_mapping,
+            verify_capacity=verify_capacity,
+            req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+            req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+            kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+            check_verify_expected_token=check_verify_expected_token,
+            workspace=workspace,
+            verify_num_valid=verify_num_valid,
+            verify_enable=verify_enable,
+        )
+    return bound.reference(
+        "bind_canary_plan_and_verify_kernels",
+        context.canary_buf,
+        reference,
+        context=context,
+        write_plan_out=write_plan_out,
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        swa_window_size=swa_window_size,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_capacity=verify_capacity,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+        check_verify_expected_token=check_verify_expected_token,
+        workspace=workspace,
+        verify_num_valid=verify_num_valid,
+        verify_enable=verify_enable,
+    )
 
 
 def launch_canary_plan_and_verify_kernels_torch_reference(
@@ -229,43 +291,23 @@ def launch_canary_plan_and_verify_kernels_torch_reference(
         verify_num_valid = torch.empty(1, dtype=torch.int32, device=context.canary_buf.device)
     if verify_enable is None:
         verify_enable = torch.empty(1, dtype=torch.int32, device=context.canary_buf.device)
-    plan_offsets.reference(
+    reference(
+        context=context,
+        write_plan_out=write_plan_out,
         req_pool_indices=req_pool_indices,
         prefix_lens=prefix_lens,
         extend_seq_lens=extend_seq_lens,
         req_to_token=req_to_token,
+        swa_window_size=swa_window_size,
         full_to_swa_index_mapping=full_to_swa_index_mapping,
-        out_verify_offsets_scratch=workspace,
-        out_write_offsets=write_plan_out.write_offsets,
-        out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
-        out_verify_num_valid=verify_num_valid,
-        out_verify_enable=verify_enable,
-        out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
-        swa_window_size=eager.scalar(swa_window_size, context.canary_buf),
-        verify_capacity=eager.scalar(verify_capacity, context.canary_buf),
-    )
-    verify_planned.reference(
-        req_pool_indices=req_pool_indices,
-        prefix_lens=prefix_lens,
-        req_to_token=req_to_token,
-        full_to_swa_index_mapping=full_to_swa_index_mapping,
-        verify_offsets_scratch=workspace,
-        verify_enable=verify_enable,
+        verify_capacity=verify_capacity,
         req_to_verify_expected_tokens=req_to_verify_expected_tokens,
         req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
-        canary_buf=context.canary_buf,
-        verify_num_valid=verify_num_valid,
-        violation_ring=context.violation_ring,
-        violation_write_index=context.violation_write_index,
-        slot_run_counter=context.slot_run_counter,
-        kernel_run_counter=context.kernel_run_counter,
-        real_kv_sources=context.real_kv_sources,
-        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
-        real_kv_hash_mode=context.real_kv_hash_mode,
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
         check_verify_expected_token=check_verify_expected_token,
-        kv_token_id_vs_position_offset=eager.scalar(kv_token_id_vs_position_offset, context.canary_buf),
-        swa_window_size=eager.scalar(swa_window_size, context.canary_buf),
-        verify_capacity=eager.scalar(verify_capacity, context.canary_buf),
+        workspace=workspace,
+        verify_num_valid=verify_num_valid,
+        verify_enable=verify_enable,
     )
 
 
@@ -411,3 +453,132 @@ def validate(
     sources.real_kv_source_count("context.real_kv_sources", context.real_kv_sources, 4)
     sources.real_kv_source_values("context.real_kv_sources", context.real_kv_sources)
     sources.real_kv_source_geometry("context.real_kv_sources", context.real_kv_sources)
+
+
+# --- Kernels ----------------------------------------------------------------------------------------------------------
+
+
+def launch(
+    *,
+    context: structs.VerifyOrWriteContext,
+    write_plan_out: structs.WritePlan,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    swa_window_size: int,
+    full_to_swa_index_mapping: torch.Tensor | None,
+    verify_capacity: int,
+    req_to_verify_expected_tokens: torch.Tensor | None,
+    req_to_verify_expected_tokens_valid_lens: torch.Tensor | None,
+    kv_token_id_vs_position_offset: int,
+    check_verify_expected_token: bool,
+    workspace: torch.Tensor,
+    verify_num_valid: torch.Tensor,
+    verify_enable: torch.Tensor,
+    run: dispatch.Run = dispatch.launch,
+) -> None:
+    """Launches the kernels on valid arguments. Nothing is allocated, and no device data is read."""
+    plan_offsets.launch(
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        out_verify_offsets_scratch=workspace,
+        out_write_offsets=write_plan_out.write_offsets,
+        out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
+        out_verify_num_valid=verify_num_valid,
+        out_verify_enable=verify_enable,
+        out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
+        swa_window_size=swa_window_size,
+        verify_capacity=verify_capacity,
+        run=run,
+    )
+    verify_planned.launch(
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_offsets_scratch=workspace,
+        verify_enable=verify_enable,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        canary_buf=context.canary_buf,
+        verify_num_valid=verify_num_valid,
+        violation_ring=context.violation_ring,
+        violation_write_index=context.violation_write_index,
+        slot_run_counter=context.slot_run_counter,
+        kernel_run_counter=context.kernel_run_counter,
+        real_kv_sources=context.real_kv_sources,
+        kernel_kind=context.kernel_kind,
+        real_kv_hash_mode=context.real_kv_hash_mode,
+        check_verify_expected_token=check_verify_expected_token,
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+        swa_window_size=swa_window_size,
+        verify_capacity=verify_capacity,
+        run=run,
+    )
+
+
+# --- Reference --------------------------------------------------------------------------------------------------------
+
+
+def reference(
+    *,
+    context: structs.VerifyOrWriteContext,
+    write_plan_out: structs.WritePlan,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    swa_window_size: int,
+    full_to_swa_index_mapping: torch.Tensor | None,
+    verify_capacity: int,
+    req_to_verify_expected_tokens: torch.Tensor | None,
+    req_to_verify_expected_tokens_valid_lens: torch.Tensor | None,
+    kv_token_id_vs_position_offset: int,
+    check_verify_expected_token: bool,
+    workspace: torch.Tensor,
+    verify_num_valid: torch.Tensor,
+    verify_enable: torch.Tensor,
+) -> None:
+    """The kernels' references on valid arguments."""
+    plan_offsets.reference(
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        out_verify_offsets_scratch=workspace,
+        out_write_offsets=write_plan_out.write_offsets,
+        out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
+        out_verify_num_valid=verify_num_valid,
+        out_verify_enable=verify_enable,
+        out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
+        swa_window_size=eager.scalar(swa_window_size, context.canary_buf),
+        verify_capacity=eager.scalar(verify_capacity, context.canary_buf),
+    )
+    verify_planned.reference(
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_offsets_scratch=workspace,
+        verify_enable=verify_enable,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        canary_buf=context.canary_buf,
+        verify_num_valid=verify_num_valid,
+        violation_ring=context.violation_ring,
+        violation_write_index=context.violation_write_index,
+        slot_run_counter=context.slot_run_counter,
+        kernel_run_counter=context.kernel_run_counter,
+        real_kv_sources=context.real_kv_sources,
+        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
+        real_kv_hash_mode=context.real_kv_hash_mode,
+        check_verify_expected_token=check_verify_expected_token,
+        kv_token_id_vs_position_offset=eager.scalar(kv_token_id_vs_position_offset, context.canary_buf),
+        swa_window_size=eager.scalar(swa_window_size, context.canary_buf),
+        verify_capacity=eager.scalar(verify_capacity, context.canary_buf),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from .. import layout, structs
-from ..core import checks, dispatch, eager, sources
+from ..core import bound, checks, dispatch, eager, sources
 from . import verify_entries
 
 # --- Public functions -------------------------------------------------------------------------------------------------
@@ -43,42 +43,51 @@ def launch_canary_verify_kernel(
         check_verify_expected_token=check_verify_expected_token,
     )
     if dispatch.use_triton(context.canary_buf, backend):
-        verify_entries.launch(
-            canary_buf=context.canary_buf,
-            verify_slot_indices=plan.verify_slot_indices,
-            verify_expected_tokens=plan.verify_expected_tokens,
-            verify_expected_positions=plan.verify_expected_positions,
-            verify_prev_slot_indices=plan.verify_prev_slot_indices,
-            verify_num_valid=plan.verify_num_valid,
-            verify_enable=plan.enable,
-            violation_ring=context.violation_ring,
-            violation_write_index=context.violation_write_index,
-            slot_run_counter=context.slot_run_counter,
-            kernel_run_counter=context.kernel_run_counter,
-            real_kv_sources=context.real_kv_sources,
-            kernel_kind=context.kernel_kind,
-            real_kv_hash_mode=context.real_kv_hash_mode,
-            check_verify_expected_token=check_verify_expected_token,
-        )
+        launch(context=context, plan=plan, check_verify_expected_token=check_verify_expected_token)
     else:
         dispatch.refuse_capture("launch_canary_verify_kernel", context.canary_buf)
-        verify_entries.reference(
-            canary_buf=context.canary_buf,
-            verify_slot_indices=plan.verify_slot_indices,
-            verify_expected_tokens=plan.verify_expected_tokens,
-            verify_expected_positions=plan.verify_expected_positions,
-            verify_prev_slot_indices=plan.verify_prev_slot_indices,
-            verify_num_valid=plan.verify_num_valid,
-            verify_enable=plan.enable,
-            violation_ring=context.violation_ring,
-            violation_write_index=context.violation_write_index,
-            slot_run_counter=context.slot_run_counter,
-            kernel_run_counter=context.kernel_run_counter,
-            real_kv_sources=context.real_kv_sources,
-            kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
-            real_kv_hash_mode=context.real_kv_hash_mode,
+        reference(context=context, plan=plan, check_verify_expected_token=check_verify_expected_token)
+
+
+def bind_canary_verify_kernel(
+    *,
+    context: structs.VerifyOrWriteContext,
+    plan: structs.VerifyPlan,
+    check_verify_expected_token: bool,
+    backend: str | None = None,
+) -> bound.Bound:
+    """Checks the arguments of `launch_canary_verify_kernel` once, for a launch that is repeated.
+
+    Takes what `launch_canary_verify_kernel` takes, and compiles what it would launch, but launches and writes nothing.
+    Each call of what it returns then does the same as the launcher would with these arguments, at the cost of launching
+    alone.
+
+    Returns:
+        Bound: To be called without arguments; says what may change between calls.
+
+    Raises:
+        CanaryError: as of `launch_canary_verify_kernel`, here; a call checks no argument.
+    """
+    validate(
+        "bind_canary_verify_kernel", context=context, plan=plan, check_verify_expected_token=check_verify_expected_token
+    )
+    if dispatch.use_triton(context.canary_buf, backend):
+        return bound.kernels(
+            "bind_canary_verify_kernel",
+            context.canary_buf,
+            launch,
+            context=context,
+            plan=plan,
             check_verify_expected_token=check_verify_expected_token,
         )
+    return bound.reference(
+        "bind_canary_verify_kernel",
+        context.canary_buf,
+        reference,
+        context=context,
+        plan=plan,
+        check_verify_expected_token=check_verify_expected_token,
+    )
 
 
 def launch_canary_verify_kernel_torch_reference(
@@ -102,23 +111,7 @@ def launch_canary_verify_kernel_torch_reference(
         check_verify_expected_token=check_verify_expected_token,
     )
     dispatch.refuse_capture("launch_canary_verify_kernel_torch_reference", context.canary_buf)
-    verify_entries.reference(
-        canary_buf=context.canary_buf,
-        verify_slot_indices=plan.verify_slot_indices,
-        verify_expected_tokens=plan.verify_expected_tokens,
-        verify_expected_positions=plan.verify_expected_positions,
-        verify_prev_slot_indices=plan.verify_prev_slot_indices,
-        verify_num_valid=plan.verify_num_valid,
-        verify_enable=plan.enable,
-        violation_ring=context.violation_ring,
-        violation_write_index=context.violation_write_index,
-        slot_run_counter=context.slot_run_counter,
-        kernel_run_counter=context.kernel_run_counter,
-        real_kv_sources=context.real_kv_sources,
-        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
-        real_kv_hash_mode=context.real_kv_hash_mode,
-        check_verify_expected_token=check_verify_expected_token,
-    )
+    reference(context=context, plan=plan, check_verify_expected_token=check_verify_expected_token)
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
@@ -177,3 +170,63 @@ def validate(
     sources.real_kv_source_count("context.real_kv_sources", context.real_kv_sources, 4)
     sources.real_kv_source_values("context.real_kv_sources", context.real_kv_sources)
     sources.real_kv_source_geometry("context.real_kv_sources", context.real_kv_sources)
+
+
+# --- Kernels ----------------------------------------------------------------------------------------------------------
+
+
+def launch(
+    *,
+    context: structs.VerifyOrWriteContext,
+    plan: structs.VerifyPlan,
+    check_verify_expected_token: bool,
+    run: dispatch.Run = dispatch.launch,
+) -> None:
+    """Launches the kernels on valid arguments. Nothing is allocated, and no device data is read."""
+    verify_entries.launch(
+        canary_buf=context.canary_buf,
+        verify_slot_indices=plan.verify_slot_indices,
+        verify_expected_tokens=plan.verify_expected_tokens,
+        verify_expected_positions=plan.verify_expected_positions,
+        verify_prev_slot_indices=plan.verify_prev_slot_indices,
+        verify_num_valid=plan.verify_num_valid,
+        verify_enable=plan.enable,
+        violation_ring=context.violation_ring,
+        violation_write_index=context.violation_write_index,
+        slot_run_counter=context.slot_run_counter,
+        kernel_run_counter=context.kernel_run_counter,
+        real_kv_sources=context.real_kv_sources,
+        kernel_kind=context.kernel_kind,
+        real_kv_hash_mode=context.real_kv_hash_mode,
+        check_verify_expected_token=check_verify_expected_token,
+        run=run,
+    )
+
+
+# --- Reference --------------------------------------------------------------------------------------------------------
+
+
+def reference(
+    *,
+    context: structs.VerifyOrWriteContext,
+    plan: structs.VerifyPlan,
+    check_verify_expected_token: bool,
+) -> None:
+    """The kernels' references on valid arguments."""
+    verify_entries.reference(
+        canary_buf=context.canary_buf,
+        verify_slot_indices=plan.verify_slot_indices,
+        verify_expected_tokens=plan.verify_expected_tokens,
+        verify_expected_positions=plan.verify_expected_positions,
+        verify_prev_slot_indices=plan.verify_prev_slot_indices,
+        verify_num_valid=plan.verify_num_valid,
+        verify_enable=plan.enable,
+        violation_ring=context.violation_ring,
+        violation_write_index=context.violation_write_index,
+        slot_run_counter=context.slot_run_counter,
+        kernel_run_counter=context.kernel_run_counter,
+        real_kv_sources=context.real_kv_sources,
+        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
+        real_kv_hash_mode=context.real_kv_hash_mode,
+        check_verify_expected_token=check_verify_expected_token,
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from .. import errors, layout, structs
-from ..core import checks, dispatch, eager, sources
+from ..core import bound, checks, dispatch, eager, sources
 from . import write_entries
 
 # --- Public functions -------------------------------------------------------------------------------------------------
@@ -69,50 +69,104 @@ def launch_canary_write_kernel(
             device=context.canary_buf.device,
         )
     if dispatch.use_triton(context.canary_buf, backend):
-        write_entries.launch(
-            write_offsets=plan.write_offsets,
-            write_seed_slot_indices=plan.write_seed_slot_indices,
-            write_num_valid_reqs=plan.write_num_valid_reqs,
+        launch(
+            context=context,
+            plan=plan,
             input_ids=input_ids,
             positions=positions,
             out_cache_loc=out_cache_loc,
+            enable_write_input_assert=enable_write_input_assert,
             expected_input_tokens=expected_input_tokens,
             expected_input_positions=expected_input_positions,
-            enable_chain_position_assert=context.enable_chain_position_assert,
-            canary_buf=context.canary_buf,
-            write_chain=workspace,
-            violation_ring=context.violation_ring,
-            violation_write_index=context.violation_write_index,
-            slot_run_counter=context.slot_run_counter,
-            kernel_run_counter=context.kernel_run_counter,
-            real_kv_sources=context.real_kv_sources,
-            kernel_kind=context.kernel_kind,
-            real_kv_hash_mode=context.real_kv_hash_mode,
-            enable_write_input_assert=enable_write_input_assert,
+            workspace=workspace,
         )
     else:
         dispatch.refuse_capture("launch_canary_write_kernel", context.canary_buf)
-        write_entries.reference(
-            write_offsets=plan.write_offsets,
-            write_seed_slot_indices=plan.write_seed_slot_indices,
-            write_num_valid_reqs=plan.write_num_valid_reqs,
+        reference(
+            context=context,
+            plan=plan,
             input_ids=input_ids,
             positions=positions,
             out_cache_loc=out_cache_loc,
+            enable_write_input_assert=enable_write_input_assert,
             expected_input_tokens=expected_input_tokens,
             expected_input_positions=expected_input_positions,
-            enable_chain_position_assert=context.enable_chain_position_assert,
-            canary_buf=context.canary_buf,
-            write_chain=workspace,
-            violation_ring=context.violation_ring,
-            violation_write_index=context.violation_write_index,
-            slot_run_counter=context.slot_run_counter,
-            kernel_run_counter=context.kernel_run_counter,
-            real_kv_sources=context.real_kv_sources,
-            kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
-            real_kv_hash_mode=context.real_kv_hash_mode,
-            enable_write_input_assert=enable_write_input_assert,
+            workspace=workspace,
         )
+
+
+def bind_canary_write_kernel(
+    *,
+    context: structs.VerifyOrWriteContext,
+    plan: structs.WritePlan,
+    input_ids: torch.Tensor,
+    positions: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    enable_write_input_assert: bool,
+    expected_input_tokens: torch.Tensor | None = None,
+    expected_input_positions: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+    backend: str | None = None,
+) -> bound.Bound:
+    """Checks the arguments of `launch_canary_write_kernel` once, for a launch that is repeated.
+
+    Takes what `launch_canary_write_kernel` takes, and compiles what it would launch, but launches and writes nothing.
+    Each call of what it returns then does the same as the launcher would with these arguments, at the cost of launching
+    alone.
+
+    Returns:
+        Bound: To be called without arguments; says what may change between calls.
+
+    Raises:
+        CanaryError: as of `launch_canary_write_kernel`, here; a call checks no argument.
+    """
+    validate(
+        "bind_canary_write_kernel",
+        context=context,
+        plan=plan,
+        input_ids=input_ids,
+        positions=positions,
+        out_cache_loc=out_cache_loc,
+        enable_write_input_assert=enable_write_input_assert,
+        expected_input_tokens=expected_input_tokens,
+        expected_input_positions=expected_input_positions,
+        workspace=workspace,
+    )
+    if workspace is None:
+        workspace = torch.empty(
+            [input_ids.shape[0] + plan.write_seed_slot_indices.shape[0], layout.WRITE_CHAIN_NUM_FIELDS],
+            dtype=torch.int64,
+            device=context.canary_buf.device,
+        )
+    if dispatch.use_triton(context.canary_buf, backend):
+        return bound.kernels(
+            "bind_canary_write_kernel",
+            context.canary_buf,
+            launch,
+            context=context,
+            plan=plan,
+            input_ids=input_ids,
+            positions=positions,
+            out_cache_loc=out_cache_loc,
+            enable_write_input_assert=enable_write_input_assert,
+            expected_input_tokens=expected_input_tokens,
+            expected_input_positions=expected_input_positions,
+            workspace=workspace,
+        )
+    return bound.reference(
+        "bind_canary_write_kernel",
+        context.canary_buf,
+        reference,
+        context=context,
+        plan=plan,
+        input_ids=input_ids,
+        positions=positions,
+        out_cache_loc=out_cache_loc,
+        enable_write_input_assert=enable_write_input_assert,
+        expected_input_tokens=expected_input_tokens,
+        expected_input_positions=expected_input_positions,
+        workspace=workspace,
+    )
 
 
 def launch_canary_write_kernel_torch_reference(
@@ -154,26 +208,16 @@ def launch_canary_write_kernel_torch_reference(
             dtype=torch.int64,
             device=context.canary_buf.device,
         )
-    write_entries.reference(
-        write_offsets=plan.write_offsets,
-        write_seed_slot_indices=plan.write_seed_slot_indices,
-        write_num_valid_reqs=plan.write_num_valid_reqs,
+    reference(
+        context=context,
+        plan=plan,
         input_ids=input_ids,
         positions=positions,
         out_cache_loc=out_cache_loc,
+        enable_write_input_assert=enable_write_input_assert,
         expected_input_tokens=expected_input_tokens,
         expected_input_positions=expected_input_positions,
-        enable_chain_position_assert=context.enable_chain_position_assert,
-        canary_buf=context.canary_buf,
-        write_chain=workspace,
-        violation_ring=context.violation_ring,
-        violation_write_index=context.violation_write_index,
-        slot_run_counter=context.slot_run_counter,
-        kernel_run_counter=context.kernel_run_counter,
-        real_kv_sources=context.real_kv_sources,
-        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
-        real_kv_hash_mode=context.real_kv_hash_mode,
-        enable_write_input_assert=enable_write_input_assert,
+        workspace=workspace,
     )
 
 
@@ -259,3 +303,83 @@ def validate(
             f"kv-canary: {op} requires expected_input_tokens and expected_input_positions when "
             "enable_write_input_assert is set",
         )
+
+
+# --- Kernels ----------------------------------------------------------------------------------------------------------
+
+
+def launch(
+    *,
+    context: structs.VerifyOrWriteContext,
+    plan: structs.WritePlan,
+    input_ids: torch.Tensor,
+    positions: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    enable_write_input_assert: bool,
+    expected_input_tokens: torch.Tensor | None,
+    expected_input_positions: torch.Tensor | None,
+    workspace: torch.Tensor,
+    run: dispatch.Run = dispatch.launch,
+) -> None:
+    """Launches the kernels on valid arguments. Nothing is allocated, and no device data is read."""
+    write_entries.launch(
+        write_offsets=plan.write_offsets,
+        write_seed_slot_indices=plan.write_seed_slot_indices,
+        write_num_valid_reqs=plan.write_num_valid_reqs,
+        input_ids=input_ids,
+        positions=positions,
+        out_cache_loc=out_cache_loc,
+        expected_input_tokens=expected_input_tokens,
+        expected_input_positions=expected_input_positions,
+        enable_chain_position_assert=context.enable_chain_position_assert,
+        canary_buf=context.canary_buf,
+        write_chain=workspace,
+        violation_ring=context.violation_ring,
+        violation_write_index=context.violation_write_index,
+        slot_run_counter=context.slot_run_counter,
+        kernel_run_counter=context.kernel_run_counter,
+        real_kv_sources=context.real_kv_sources,
+        kernel_kind=context.kernel_kind,
+        real_kv_hash_mode=context.real_kv_hash_mode,
+        enable_write_input_assert=enable_write_input_assert,
+        run=run,
+    )
+
+
+# --- Reference --------------------------------------------------------------------------------------------------------
+
+
+def reference(
+    *,
+    context: structs.VerifyOrWriteContext,
+    plan: structs.WritePlan,
+    input_ids: torch.Tensor,
+    positions: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    enable_write_input_assert: bool,
+    expected_input_tokens: torch.Tensor | None,
+    expected_input_positions: torch.Tensor | None,
+    workspace: torch.Tensor,
+) -> None:
+    """The kernels' references on valid arguments."""
+    write_entries.reference(
+        write_offsets=plan.write_offsets,
+        write_seed_slot_indices=plan.write_seed_slot_indices,
+        write_num_valid_reqs=plan.write_num_valid_reqs,
+        input_ids=input_ids,
+        positions=positions,
+        out_cache_loc=out_cache_loc,
+        expected_input_tokens=expected_input_tokens,
+        expected_input_positions=expected_input_positions,
+        enable_chain_position_assert=context.enable_chain_position_assert,
+        canary_buf=context.canary_buf,
+        write_chain=workspace,
+        violation_ring=context.violation_ring,
+        violation_write_index=context.violation_write_index,
+        slot_run_counter=context.slot_run_counter,
+        kernel_run_counter=context.kernel_run_counter,
+        real_kv_sources=context.real_kv_sources,
+        kernel_kind=eager.scalar(context.kernel_kind, context.canary_buf),
+        real_kv_hash_mode=context.real_kv_hash_mode,
+        enable_write_input_assert=enable_write_input_assert,
+    )

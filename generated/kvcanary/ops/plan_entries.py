@@ -7,11 +7,10 @@ Contract §3.
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
 from .. import errors, layout
-from ..core import checks, device, dispatch, eager, functions, lang
+from ..core import bound, checks, device, dispatch, eager, functions, lang
 
 # --- Public functions -------------------------------------------------------------------------------------------------
 
@@ -117,6 +116,94 @@ def launch_plan_entries_kernel(
             kv_token_id_vs_position_offset=eager.scalar(kv_token_id_vs_position_offset, req_pool_indices),
             swa_window_size=eager.scalar(swa_window_size, req_pool_indices),
         )
+
+
+def bind_plan_entries_kernel(
+    *,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    full_to_swa_index_mapping: torch.Tensor | None = None,
+    verify_offsets_scratch: torch.Tensor,
+    verify_enable: torch.Tensor,
+    req_to_verify_expected_tokens: torch.Tensor | None = None,
+    req_to_verify_expected_tokens_valid_lens: torch.Tensor | None = None,
+    out_verify_slot_indices: torch.Tensor,
+    out_verify_expected_tokens: torch.Tensor,
+    out_verify_expected_positions: torch.Tensor,
+    out_verify_prev_slot_indices: torch.Tensor,
+    kv_token_id_vs_position_offset: int,
+    swa_window_size: int,
+    backend: str | None = None,
+) -> bound.Bound:
+    """Checks the arguments of `launch_plan_entries_kernel` once, for a launch that is repeated.
+
+    Takes what `launch_plan_entries_kernel` takes, and compiles what it would launch, but launches and writes nothing.
+    Each call of what it returns then does the same as the launcher would with these arguments, at the cost of launching
+    alone.
+
+    Returns:
+        Bound: To be called without arguments; says what may change between calls.
+
+    Raises:
+        CanaryError: as of `launch_plan_entries_kernel`, here; a call checks no argument.
+    """
+    validate(
+        "bind_plan_entries_kernel",
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_offsets_scratch=verify_offsets_scratch,
+        verify_enable=verify_enable,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        out_verify_slot_indices=out_verify_slot_indices,
+        out_verify_expected_tokens=out_verify_expected_tokens,
+        out_verify_expected_positions=out_verify_expected_positions,
+        out_verify_prev_slot_indices=out_verify_prev_slot_indices,
+        kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+        swa_window_size=swa_window_size,
+    )
+    if dispatch.use_triton(req_pool_indices, backend):
+        return bound.kernels(
+            "bind_plan_entries_kernel",
+            req_pool_indices,
+            launch,
+            req_pool_indices=req_pool_indices,
+            prefix_lens=prefix_lens,
+            req_to_token=req_to_token,
+            full_to_swa_index_mapping=full_to_swa_index_mapping,
+            verify_offsets_scratch=verify_offsets_scratch,
+            verify_enable=verify_enable,
+            req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+            req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+            out_verify_slot_indices=out_verify_slot_indices,
+            out_verify_expected_tokens=out_verify_expected_tokens,
+            out_verify_expected_positions=out_verify_expected_positions,
+            out_verify_prev_slot_indices=out_verify_prev_slot_indices,
+            kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+            swa_window_size=swa_window_size,
+        )
+    return bound.reference(
+        "bind_plan_entries_kernel",
+        req_pool_indices,
+        reference,
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        verify_offsets_scratch=verify_offsets_scratch,
+        verify_enable=verify_enable,
+        req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+        req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+        out_verify_slot_indices=out_verify_slot_indices,
+        out_verify_expected_tokens=out_verify_expected_tokens,
+        out_verify_expected_positions=out_verify_expected_positions,
+        out_verify_prev_slot_indices=out_verify_prev_slot_indices,
+        kv_token_id_vs_position_offset=eager.scalar(kv_token_id_vs_position_offset, req_pool_indices),
+        swa_window_size=eager.scalar(swa_window_size, req_pool_indices),
+    )
 
 
 def launch_plan_entries_kernel_torch_reference(
@@ -369,6 +456,7 @@ def launch(
     out_verify_prev_slot_indices: torch.Tensor,
     kv_token_id_vs_position_offset: int,
     swa_window_size: int,
+    run: dispatch.Run = dispatch.launch,
 ) -> None:
     """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
     bs = req_pool_indices.shape[0]
@@ -378,11 +466,13 @@ def launch(
     table_width = req_to_token.shape[1]
     token_rows = req_to_verify_expected_tokens.shape[0] if req_to_verify_expected_tokens is not None else 0
     token_width = req_to_verify_expected_tokens.shape[1] if req_to_verify_expected_tokens is not None else 0
-    programs = triton.cdiv(verify_capacity, 512)
+    programs = dispatch.cdiv(verify_capacity, 512)
     if programs <= 0:
         return
     with dispatch.on_device(req_pool_indices):
-        _plan_entries_kernel[(programs,)](
+        run(
+            _plan_entries_kernel,
+            (programs,),
             req_pool_indices,
             prefix_lens,
             req_to_token,

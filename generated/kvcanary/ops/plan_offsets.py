@@ -10,7 +10,7 @@ import torch
 import triton.language as tl
 
 from .. import errors, layout
-from ..core import checks, device, dispatch, eager, functions, lang
+from ..core import bound, checks, device, dispatch, eager, functions, lang
 
 # --- Public functions -------------------------------------------------------------------------------------------------
 
@@ -109,6 +109,90 @@ def launch_plan_offsets_kernel(
             swa_window_size=eager.scalar(swa_window_size, req_pool_indices),
             verify_capacity=eager.scalar(verify_capacity, req_pool_indices),
         )
+
+
+def bind_plan_offsets_kernel(
+    *,
+    req_pool_indices: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    extend_seq_lens: torch.Tensor,
+    req_to_token: torch.Tensor,
+    full_to_swa_index_mapping: torch.Tensor | None = None,
+    out_verify_offsets_scratch: torch.Tensor,
+    out_write_offsets: torch.Tensor,
+    out_write_seed_slot_indices: torch.Tensor,
+    out_verify_num_valid: torch.Tensor,
+    out_verify_enable: torch.Tensor,
+    out_write_num_valid_reqs: torch.Tensor,
+    swa_window_size: int,
+    verify_capacity: int,
+    backend: str | None = None,
+) -> bound.Bound:
+    """Checks the arguments of `launch_plan_offsets_kernel` once, for a launch that is repeated.
+
+    Takes what `launch_plan_offsets_kernel` takes, and compiles what it would launch, but launches and writes nothing.
+    Each call of what it returns then does the same as the launcher would with these arguments, at the cost of launching
+    alone.
+
+    Returns:
+        Bound: To be called without arguments; says what may change between calls.
+
+    Raises:
+        CanaryError: as of `launch_plan_offsets_kernel`, here; a call checks no argument.
+    """
+    validate(
+        "bind_plan_offsets_kernel",
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        out_verify_offsets_scratch=out_verify_offsets_scratch,
+        out_write_offsets=out_write_offsets,
+        out_write_seed_slot_indices=out_write_seed_slot_indices,
+        out_verify_num_valid=out_verify_num_valid,
+        out_verify_enable=out_verify_enable,
+        out_write_num_valid_reqs=out_write_num_valid_reqs,
+        swa_window_size=swa_window_size,
+        verify_capacity=verify_capacity,
+    )
+    if dispatch.use_triton(req_pool_indices, backend):
+        return bound.kernels(
+            "bind_plan_offsets_kernel",
+            req_pool_indices,
+            launch,
+            req_pool_indices=req_pool_indices,
+            prefix_lens=prefix_lens,
+            extend_seq_lens=extend_seq_lens,
+            req_to_token=req_to_token,
+            full_to_swa_index_mapping=full_to_swa_index_mapping,
+            out_verify_offsets_scratch=out_verify_offsets_scratch,
+            out_write_offsets=out_write_offsets,
+            out_write_seed_slot_indices=out_write_seed_slot_indices,
+            out_verify_num_valid=out_verify_num_valid,
+            out_verify_enable=out_verify_enable,
+            out_write_num_valid_reqs=out_write_num_valid_reqs,
+            swa_window_size=swa_window_size,
+            verify_capacity=verify_capacity,
+        )
+    return bound.reference(
+        "bind_plan_offsets_kernel",
+        req_pool_indices,
+        reference,
+        req_pool_indices=req_pool_indices,
+        prefix_lens=prefix_lens,
+        extend_seq_lens=extend_seq_lens,
+        req_to_token=req_to_token,
+        full_to_swa_index_mapping=full_to_swa_index_mapping,
+        out_verify_offsets_scratch=out_verify_offsets_scratch,
+        out_write_offsets=out_write_offsets,
+        out_write_seed_slot_indices=out_write_seed_slot_indices,
+        out_verify_num_valid=out_verify_num_valid,
+        out_verify_enable=out_verify_enable,
+        out_write_num_valid_reqs=out_write_num_valid_reqs,
+        swa_window_size=eager.scalar(swa_window_size, req_pool_indices),
+        verify_capacity=eager.scalar(verify_capacity, req_pool_indices),
+    )
 
 
 def launch_plan_offsets_kernel_torch_reference(
@@ -363,6 +447,7 @@ def launch(
     out_write_num_valid_reqs: torch.Tensor,
     swa_window_size: int,
     verify_capacity: int,
+    run: dispatch.Run = dispatch.launch,
 ) -> None:
     """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
     bs = req_pool_indices.shape[0]
@@ -376,7 +461,9 @@ def launch(
     if programs <= 0:
         return
     with dispatch.on_device(req_pool_indices):
-        _plan_offsets_kernel[(programs,)](
+        run(
+            _plan_offsets_kernel,
+            (programs,),
             req_pool_indices,
             prefix_lens,
             extend_seq_lens,

@@ -7,10 +7,9 @@ Contract §6.
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
-from ..core import checks, dispatch, eager, lang
+from ..core import bound, checks, dispatch, eager, lang
 
 # --- Public functions -------------------------------------------------------------------------------------------------
 
@@ -50,6 +49,54 @@ def launch_scatter_req_token_ids_kernel(
     else:
         dispatch.refuse_capture("launch_scatter_req_token_ids_kernel", flat_in)
         reference(flat_in=flat_in, offsets=offsets, req_pool_indices=req_pool_indices, pool_out=pool_out)
+
+
+def bind_scatter_req_token_ids_kernel(
+    *,
+    flat_in: torch.Tensor,
+    offsets: torch.Tensor,
+    req_pool_indices: torch.Tensor,
+    pool_out: torch.Tensor,
+    backend: str | None = None,
+) -> bound.Bound:
+    """Checks the arguments of `launch_scatter_req_token_ids_kernel` once, for a launch that is repeated.
+
+    Takes what `launch_scatter_req_token_ids_kernel` takes, and compiles what it would launch, but launches and writes
+    nothing. Each call of what it returns then does the same as the launcher would with these arguments, at the cost of
+    launching alone.
+
+    Returns:
+        Bound: To be called without arguments; says what may change between calls.
+
+    Raises:
+        CanaryError: as of `launch_scatter_req_token_ids_kernel`, here; a call checks no argument.
+    """
+    validate(
+        "bind_scatter_req_token_ids_kernel",
+        flat_in=flat_in,
+        offsets=offsets,
+        req_pool_indices=req_pool_indices,
+        pool_out=pool_out,
+    )
+    if dispatch.use_triton(flat_in, backend):
+        return bound.kernels(
+            "bind_scatter_req_token_ids_kernel",
+            flat_in,
+            launch,
+            flat_in=flat_in,
+            offsets=offsets,
+            req_pool_indices=req_pool_indices,
+            pool_out=pool_out,
+        )
+    return bound.reference(
+        "bind_scatter_req_token_ids_kernel",
+        flat_in,
+        reference,
+        flat_in=flat_in,
+        offsets=offsets,
+        req_pool_indices=req_pool_indices,
+        pool_out=pool_out,
+    )
 
 
 def launch_scatter_req_token_ids_kernel_torch_reference(
@@ -173,6 +220,7 @@ def launch(
     offsets: torch.Tensor,
     req_pool_indices: torch.Tensor,
     pool_out: torch.Tensor,
+    run: dispatch.Run = dispatch.launch,
 ) -> None:
     """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
     bs = req_pool_indices.shape[0]
@@ -180,12 +228,14 @@ def launch(
     pool_rows = pool_out.shape[0]
     pool_width = pool_out.shape[1]
     # Few segments get several programs each, so that they still fill the device.
-    lanes = max(1, min(triton.cdiv(num_tokens, 1024), 2048 // max(1, bs)))
+    lanes = max(1, min(dispatch.cdiv(num_tokens, 1024), 2048 // max(1, bs)))
     programs = bs * lanes
     if programs <= 0:
         return
     with dispatch.on_device(flat_in):
-        _scatter_req_token_ids_kernel[(programs,)](
+        run(
+            _scatter_req_token_ids_kernel,
+            (programs,),
             flat_in,
             offsets,
             req_pool_indices,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import triton
 import triton.language as tl
 
 from .. import layout, structs
@@ -236,6 +235,7 @@ def launch(
     kernel_kind: int,
     real_kv_hash_mode: layout.RealKvHashMode,
     check_verify_expected_token: bool,
+    run: dispatch.Run = dispatch.launch,
 ) -> None:
     """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
     canary_buf = canary_buf.view(torch.int64)
@@ -249,10 +249,12 @@ def launch(
     real_kv_hash_form = sources.real_kv_hash_form(real_kv_sources, real_kv_hash_mode)
     # Long folds leave room for fewer lanes, and need fewer to keep memory busy.
     block, num_warps, registers = (32, 1, 255) if real_kv_hash_form.long else (64, 1, None)
-    programs = triton.cdiv(verify_capacity, block)
+    programs = dispatch.cdiv(verify_capacity, block)
     programs = max(1, programs)  # one at least counts the launch
     with dispatch.on_device(canary_buf):
-        _verify_entries_kernel[(programs,)](
+        run(
+            _verify_entries_kernel,
+            (programs,),
             canary_buf,
             verify_slot_indices,
             verify_expected_tokens,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import triton
 import triton.language as tl
 
 from .. import layout, structs
@@ -307,6 +306,7 @@ def launch(
     kv_token_id_vs_position_offset: int,
     swa_window_size: int,
     verify_capacity: int,
+    run: dispatch.Run = dispatch.launch,
 ) -> None:
     """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
     canary_buf = canary_buf.view(torch.int64)
@@ -325,10 +325,12 @@ def launch(
     real_kv_hash_form = sources.real_kv_hash_form(real_kv_sources, real_kv_hash_mode)
     # Long folds leave room for fewer lanes, and need fewer to keep memory busy.
     block, num_warps, registers = (32, 1, 255) if real_kv_hash_form.long else (64, 1, None)
-    programs = triton.cdiv(verify_capacity, block)
+    programs = dispatch.cdiv(verify_capacity, block)
     programs = max(1, programs)  # one at least counts the launch
     with dispatch.on_device(req_pool_indices):
-        _verify_planned_kernel[(programs,)](
+        run(
+            _verify_planned_kernel,
+            (programs,),
             req_pool_indices,
             prefix_lens,
             req_to_token,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import triton
 import triton.language as tl
 
 from .. import layout, structs
@@ -554,6 +553,7 @@ def launch(
     kernel_kind: int,
     real_kv_hash_mode: layout.RealKvHashMode,
     enable_write_input_assert: bool,
+    run: dispatch.Run = dispatch.launch,
 ) -> None:
     """Launches the kernel on valid arguments. Nothing is allocated, and no device data is read."""
     canary_buf = canary_buf.view(torch.int64)
@@ -571,7 +571,9 @@ def launch(
     with dispatch.on_device(write_offsets):
         programs = write_req_capacity
         if programs > 0:
-            _write_entries_chain_kernel[(programs,)](
+            run(
+                _write_entries_chain_kernel,
+                (programs,),
                 write_offsets,
                 write_seed_slot_indices,
                 write_num_valid_reqs,
@@ -594,9 +596,11 @@ def launch(
                 BLOCK=32,
                 num_warps=1,
             )
-        programs = triton.cdiv(num_new_tokens, 64)
+        programs = dispatch.cdiv(num_new_tokens, 64)
         programs = max(1, programs)  # one at least counts the launch
-        _write_entries_kernel[(programs,)](
+        run(
+            _write_entries_kernel,
+            (programs,),
             write_offsets,
             write_seed_slot_indices,
             write_num_valid_reqs,
@@ -635,9 +639,11 @@ def launch(
             num_warps=2,
             **dispatch.at_most(255),
         )
-        programs = triton.cdiv(num_new_tokens, 64)
+        programs = dispatch.cdiv(num_new_tokens, 64)
         if programs > 0:
-            _write_entries_after_kernel[(programs,)](
+            run(
+                _write_entries_after_kernel,
+                (programs,),
                 write_offsets,
                 write_num_valid_reqs,
                 input_ids,

@@ -44,6 +44,8 @@ def _index(program: Program) -> str:
         version=program.header.version,
         summary=program.header.doc,
         operations=list(program.operations.values()),
+        binder=list(surfaces(program).values())[-1].binder,
+        capture=program.implied("capture").id,
         kernels=[kernel for kernel in program.kernels.values() if not kernel.internal],
         invariants=program.invariants,
         errors=program.errors,

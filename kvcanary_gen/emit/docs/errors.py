@@ -74,7 +74,8 @@ def _placeholders(invariant: InvariantIR) -> str:
     found = [f"{code('{' + word + '}')} is {known[word]}" for word in dict.fromkeys(words)]
     text = f"{listing(found)}. " if found else ""
     if invariant.named:
-        text += f"On the device path it is always {code(invariant.named)}; a reference puts its own name. "
+        text += f"On the device path it is always {code(invariant.named)}; a reference puts its own name, and so does "
+        text += "a function that binds. "
     if any(part.value is not None and not isinstance(part.value, Const) for part in invariant.message):
         text += f"{'Other braces' if found else 'Braces'} hold values of the call."
     return text.strip()
@@ -86,9 +87,9 @@ def _raised_by(invariant: InvariantIR, views: dict[str, Surface]) -> str:
     surfaces = [surface for surface in views.values() if applies(invariant, surface)]
     if invariant.kind != "rule" and len(surfaces) == len(views):
         if invariant.kind == "capture":
-            return "every reference, and every launcher that falls back on it"
+            return "every reference, and every launcher, bound or not, that falls back on it"
         if invariant.kind in ("backend", "interpreter"):
-            return "every launcher"
-        return "every launcher and reference"
-    whose = "its reference" if len(surfaces) == 1 else "their references"
-    return f"{listing([f'[`{s.launcher}`](../ops/{s.name}.md)' for s in surfaces])}, and {whose}"
+            return "every launcher, and where one is bound"
+        return "every launcher and reference, and where a launcher is bound"
+    whose = "its reference, and where it is" if len(surfaces) == 1 else "their references, and where they are"
+    return f"{listing([f'[`{s.launcher}`](../ops/{s.name}.md)' for s in surfaces])}, {whose} bound"

@@ -8,7 +8,8 @@ from kvcanary_gen.emit.docs.functions import function_link
 from kvcanary_gen.emit.docs.markdown import code, listing, table
 from kvcanary_gen.emit.docs.pages import page
 from kvcanary_gen.emit.host import EXCEPTIONS
-from kvcanary_gen.emit.ops import params, signature
+from kvcanary_gen.emit.imports import import_line
+from kvcanary_gen.emit.ops import BACKEND, params, signature
 from kvcanary_gen.excerpt import source, spec_file
 from kvcanary_gen.expr.inventory import called, kernel_nodes
 from kvcanary_gen.ir import (
@@ -40,7 +41,7 @@ def op_pages(program: Program, document: Document, views: dict[str, Surface]) ->
             "op.md.j2",
             surface=surface,
             file=spec_file(document, "kernels" if kernel else "operations", name),
-            package=program.header.package,
+            imports=import_line(program.header.package, [surface.binder, surface.launcher, surface.reference]),
             signature=_signature(surface),
             arguments=_arguments(surface),
             structs=[_struct(name, struct, doc) for name, struct, doc in surface.structs],
@@ -55,7 +56,7 @@ def op_pages(program: Program, document: Document, views: dict[str, Surface]) ->
 
 
 def _signature(surface: Surface) -> str:
-    text = signature(surface.launcher, params(surface), backend=True)
+    text = signature(surface.launcher, params(surface), last=BACKEND)
     return text.removeprefix("def ").removesuffix(":").replace("structs.", "")
 
 
