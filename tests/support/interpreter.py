@@ -29,6 +29,7 @@ def _patched_once(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
         # Of hundreds of globals, since the interpreter puts its own among them.
         return [value for value in list(fn.__globals__.values()) if value is tl or value is tl.core]
 
+    @functools.wraps(patch)
     def patch_lang(fn: Any) -> Any:
         found = languages(fn)
         if found and all(module.static_range is not _STATIC_RANGE[module] for module in found):
@@ -42,6 +43,7 @@ def _remembered(np_dtype: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A block has the dtype of its elements, and the table of dtypes need not be made for each."""
     of_scalar = functools.cache(np_dtype)
 
+    @functools.wraps(np_dtype)
     def get_np_dtype(dtype: Any) -> Any:
         scalar = dtype.scalar
         return np_dtype(scalar) if scalar.is_ptr() else of_scalar(scalar)
