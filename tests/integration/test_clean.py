@@ -1,7 +1,7 @@
 """Engines in which nothing is wrong: nothing is found, and every output is what it is without the canary.
 
-Long runs take the torch reference, which is many times as quick as interpreted kernels, except at night. Each model also
-has a run of a few steps that is interpreted by day too.
+Long runs take the torch reference, which is many times as quick as interpreted kernels, except at night. Each model
+also has a run of a few steps that is interpreted by day too.
 """
 
 from __future__ import annotations
