@@ -8,6 +8,8 @@ import hypothesis
 import pytest
 import torch
 
+from tests.support.interpreter import quicken
+
 _SLOW = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large, hypothesis.HealthCheck.filter_too_much]
 _COMMON = {"deadline": None, "suppress_health_check": _SLOW, "print_blob": True}
 
@@ -17,6 +19,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "defaul
 
 # pytest-xdist keeps every core busy; tensors here are small.
 torch.set_num_threads(1)
+
+quicken()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,11 +20,17 @@ from tests.support.program import ROOT, SURFACES, drawer
 from tests.support.verdicts import judge
 
 
-@pytest.fixture
-def cases(tmp_path: Path) -> Path:
-    path = tmp_path / "cases.json.gz"
+@pytest.fixture(scope="module")
+def made_cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "cases.json.gz"
     gpu_cases.make(path, count=30, series=1, forms=6)
     return path
+
+
+@pytest.fixture
+def cases(made_cases: Path, tmp_path: Path) -> Path:
+    """A copy that a test may spoil."""
+    return Path(shutil.copy(made_cases, tmp_path / "cases.json.gz"))
 
 
 @pytest.mark.usefixtures("interpreted")

@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="needs the extra: pip install 'kvcana
 from kvcanary import CanaryBatch
 from kvcanary.integrations.transformers.batches import BatchReader
 from kvcanary.integrations.transformers.history import TokenHistory
-from tests.integration.engines import newer
+from tests.integration.engines import SteppedEngine, make_model, newer
 from tests.integration.test_faults import OTHER, PROMPT
 from tests.integration.watched import WatchedEngine
 
@@ -62,11 +62,10 @@ def test_block_tables_are_clean() -> None:
     engine.run()
     engine.close()
     assert not engine.found and len(seen) > 15 and max(seen) == 2
-    plain = WatchedEngine("llama")
+    plain = SteppedEngine(make_model("llama"), safety_margin=0.0)
     plain.add(PROMPT, 20, "one")
     plain.add(PROMPT[:9] + OTHER, 20, "two")
     plain.run()
-    plain.close()
     assert engine.outputs == plain.outputs
 
 

@@ -153,7 +153,7 @@ def test_tables_of_two_requests_crossed(made: Any) -> None:
 def test_a_ring_that_is_skewed_on_read(made: Any, model: str) -> None:
     engine = made(model)
     engine.add(PROMPT, 40, "one")
-    engine.clean(6)
+    engine.clean(3)
     ring = next(place for place, pool in enumerate(engine.allocators) if hasattr(pool, "sliding_window"))
     cached = engine.active["one"].position_offset
     first, second = cached - WINDOW + 1, cached - WINDOW + 2
@@ -167,7 +167,7 @@ def test_a_ring_that_is_skewed_on_read(made: Any, model: str) -> None:
 def test_a_ring_that_is_skewed_on_write(made: Any, model: str) -> None:
     engine = made(model)
     engine.add(PROMPT, 40, "one")
-    engine.clean(6)
+    engine.clean(3)
     ring = next(place for place, pool in enumerate(engine.allocators) if hasattr(pool, "sliding_window"))
     position = engine.active["one"].position_offset
     slot = engine.slot("one", (position + 1) % WINDOW, ring)
@@ -196,8 +196,8 @@ def test_a_fork_whose_copy_is_missing(made: Any) -> None:
 def starved(made: Any) -> tuple[WatchedEngine, str]:
     """An engine that has just offloaded a request of two full blocks and more."""
     engine = made(num_blocks=8, cpu_offload_space=0.001, allow_block_sharing=False)
-    engine.add(PROMPT, 30, "one")
-    engine.add(OTHER, 30, "two")
+    engine.add(PROMPT, 18, "one")
+    engine.add(OTHER, 18, "two")
     while not engine.processor.offloading_manager._request_id_to_cpu_blocks:
         engine.clean(1)
     (name,) = engine.processor.offloading_manager._request_id_to_cpu_blocks

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvcanary_gen.diagnostics import Diagnostic, SpecError
+import pytest
+
+from kvcanary_gen import load, source
+from kvcanary_gen.diagnostics import Diagnostic, Diagnostics, SpecError
 from kvcanary_gen.ir import Program
 from kvcanary_gen.resolve import load_program
 
@@ -62,6 +66,26 @@ class Copy:
         found = self.load()
         assert isinstance(found, list), "the spec is valid"
         return found
+
+
+@contextlib.contextmanager
+def unchanged_files_read_once() -> Iterator[None]:
+    """Files that are as in the real spec are parsed once; that is half of the work of loading a copy."""
+    known: dict[str, source.Source] = {}
+
+    def read(path: Path, file: str, out: Diagnostics) -> source.Source | None:
+        name = file.removeprefix("spec/")
+        unchanged = name in FILES and path.is_file() and path.read_bytes() == FILES[name].encode("utf-8")
+        if not unchanged or file not in known:
+            found = source.read_source(path, file, out)
+            if not unchanged or found is None:
+                return found
+            known[file] = found
+        return known[file]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load, "read_source", read)
+        yield
 
 
 def place_of(file: str, text: str) -> str:

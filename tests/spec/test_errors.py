@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from kvcanary_gen.resolve import load_program
 from kvcanary_gen.rules import RULES
 from kvcanary_gen.source import Source, read_source
 
-from .copies import FILES, HERE, Copy, file_place, place_of
+from .copies import FILES, HERE, Copy, file_place, place_of, unchanged_files_read_once
 
 SOURCE = Path(__file__).resolve().parents[2] / "kvcanary_gen"
 CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load(Path(__file__).with_name("errors.yaml").read_text("utf-8"))
@@ -25,9 +26,11 @@ TABLE = [pytest.param(rule, case, id=f"{rule}-{n}") for rule, cases in CASES.ite
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     """One copy for all that put back what they change."""
-    return Copy.make(tmp_path_factory.mktemp("errors"))
+    copy = Copy.make(tmp_path_factory.mktemp("errors"))
+    with unchanged_files_read_once():
+        yield copy
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from kvcanary_gen import load, source
-from kvcanary_gen.diagnostics import Diagnostic, Diagnostics, SpecError
+from kvcanary_gen.diagnostics import Diagnostic, SpecError
 from kvcanary_gen.ir import Program
 from kvcanary_gen.located import LocatedStr
 from kvcanary_gen.resolve import resolve_document
 from kvcanary_gen.rules import RULES
 
-from .copies import FILES, Copy
+from .copies import FILES, Copy, unchanged_files_read_once
 from .mutations import expressions, files, garbled, line_deletions, random_edits
 
 # Loading takes a fiftieth of a second; the rest is for a loaded machine.
@@ -34,20 +34,7 @@ Mutations = Iterable[tuple[str, str | bytes]]
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     """A copy whose unchanged files are read once; that is half of the work."""
     copy = Copy.make(tmp_path_factory.mktemp("mutations"))
-    known: dict[str, source.Source] = {}
-
-    def read(path: Path, file: str, out: Diagnostics) -> source.Source | None:
-        name = file.removeprefix("spec/")
-        unchanged = name in FILES and path.is_file() and path.read_bytes() == FILES[name].encode("utf-8")
-        if not unchanged or file not in known:
-            found = source.read_source(path, file, out)
-            if not unchanged or found is None:
-                return found
-            known[file] = found
-        return known[file]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(load, "read_source", read)
+    with unchanged_files_read_once():
         yield copy
 
 
