@@ -88,7 +88,7 @@ def _of_last_tile(program: Program, fold: FoldIR) -> list[str]:
                 if word == 0:
                     block.write("state = ", stepped)
                 else:
-                    block.write("state = ", invoke("tl.where", f"{8 * word} < left", stepped, "state"))
+                    block.write("state = ", invoke("tl.where", f"left > {8 * word}", stepped, "state"))
     block.text("return state")
     doc = "A tile of which `left` bytes are a slot's, one at least."
     return _function(f"{fold.name}_of_last_tile", ["state", "tile", "left"], ["TILE"], doc, block)

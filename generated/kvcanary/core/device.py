@@ -157,23 +157,23 @@ def real_kv_hash_of_last_tile(state, tile, left, TILE: tl.constexpr):
     if TILE == 2:
         word_0, word_1 = tl.split(tile)
         state = splitmix64(state ^ word_0)
-        state = tl.where(8 < left, splitmix64(state ^ word_1), state)
+        state = tl.where(left > 8, splitmix64(state ^ word_1), state)
     elif TILE == 4:
         word_0, word_1, word_2, word_3 = lang.split_four(tile)
         state = splitmix64(state ^ word_0)
-        state = tl.where(8 < left, splitmix64(state ^ word_1), state)
-        state = tl.where(16 < left, splitmix64(state ^ word_2), state)
-        state = tl.where(24 < left, splitmix64(state ^ word_3), state)
+        state = tl.where(left > 8, splitmix64(state ^ word_1), state)
+        state = tl.where(left > 16, splitmix64(state ^ word_2), state)
+        state = tl.where(left > 24, splitmix64(state ^ word_3), state)
     else:
         word_0, word_1, word_2, word_3, word_4, word_5, word_6, word_7 = lang.split_words(tile)
         state = splitmix64(state ^ word_0)
-        state = tl.where(8 < left, splitmix64(state ^ word_1), state)
-        state = tl.where(16 < left, splitmix64(state ^ word_2), state)
-        state = tl.where(24 < left, splitmix64(state ^ word_3), state)
-        state = tl.where(32 < left, splitmix64(state ^ word_4), state)
-        state = tl.where(40 < left, splitmix64(state ^ word_5), state)
-        state = tl.where(48 < left, splitmix64(state ^ word_6), state)
-        state = tl.where(56 < left, splitmix64(state ^ word_7), state)
+        state = tl.where(left > 8, splitmix64(state ^ word_1), state)
+        state = tl.where(left > 16, splitmix64(state ^ word_2), state)
+        state = tl.where(left > 24, splitmix64(state ^ word_3), state)
+        state = tl.where(left > 32, splitmix64(state ^ word_4), state)
+        state = tl.where(left > 40, splitmix64(state ^ word_5), state)
+        state = tl.where(left > 48, splitmix64(state ^ word_6), state)
+        state = tl.where(left > 56, splitmix64(state ^ word_7), state)
     return state
 
 
