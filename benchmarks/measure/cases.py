@@ -13,8 +13,13 @@ import torch
 import kvcanary
 
 BASELINE = Path(__file__).resolve().parents[1] / "baseline_h200.json"
-FUNCTIONS = {"plan": "canary_plan_kernels", "verify": "canary_verify_kernel", "write": "canary_write_kernel"}
-PARTS = tuple(FUNCTIONS)
+FUNCTIONS = {
+    "plan": "canary_plan_kernels",
+    "verify": "canary_verify_kernel",
+    "write": "canary_write_kernel",
+    "plan_and_verify": "canary_plan_and_verify_kernels",
+}
+PARTS = ("plan", "verify", "write")
 RING_ROWS = 1024
 VOCABULARY = 32_000
 
@@ -103,29 +108,38 @@ class Work:
             return {"verify_plan_out": self.verify_plan, "write_plan_out": self.write_plan, **self.plan_args}
         if part == "verify":
             return {"context": self.context, "plan": self.verify_plan, "check_verify_expected_token": False}
+        if part == "plan_and_verify":
+            plan = self.verify_plan
+            scratch = {"verify_num_valid": plan.verify_num_valid, "verify_enable": plan.enable}
+            given = {"context": self.context, "write_plan_out": self.write_plan, **self.plan_args, **scratch}
+            return {**given, "check_verify_expected_token": False}
         return {"context": self.context, "plan": self.write_plan, **self.write_args}
 
     def plan_and_verify(self) -> None:
-        self.plan()
-        self.verify()
+        """In one go: no entry of the verify plan is stored."""
+        self._call("plan_and_verify")(**self.arguments("plan_and_verify"))
 
     def step(self) -> None:
         """What an endpoint adds to one forward."""
+        self.plan_and_verify()
+        self.write()
+
+    def step_apart(self) -> None:
+        """The same, with a plan that is stored."""
         self.plan()
         self.verify()
         self.write()
 
+    def bound(self, part: str) -> Callable[[], None]:
+        """A part, with every argument validated here."""
+        bind = getattr(kvcanary, f"bind_{FUNCTIONS[part]}")
+        return bind(**self.arguments(part), backend="reference" if self.reference else None)
+
     def bound_step(self) -> Callable[[], None]:
-        """The same step, with every argument validated here."""
-        backend = "reference" if self.reference else None
-        parts = [
-            getattr(kvcanary, f"bind_{FUNCTIONS[part]}")(**self.arguments(part), backend=backend) for part in PARTS
-        ]
-        plan, verify, write = parts
+        plan_and_verify, write = self.bound("plan_and_verify"), self.bound("write")
 
         def step() -> None:
-            plan()
-            verify()
+            plan_and_verify()
             write()
 
         return step

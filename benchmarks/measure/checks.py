@@ -125,6 +125,12 @@ def _same_as_reference(work: Work) -> int:
             _spoil(side)
         side.verify()
     made += _equal_contexts(work, "verify", *(side.context for side in sides))
+    fused = work.twin(reference=False)
+    fused.plan()
+    if work.shape.entries:
+        _spoil(fused)
+    fused.plan_and_verify()
+    made += _equal_contexts(work, "plan and verify in one go", fused.context, sides[1].context)
     for side in sides:
         side.write()
     return made + _equal_contexts(work, "write", *(side.context for side in sides))

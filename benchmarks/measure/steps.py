@@ -10,8 +10,8 @@ from .cases import Work
 
 
 def steps(work: Work) -> dict[str, Callable[[], None]]:
-    """Name to call. `launchers` validates every argument in every call, `bound` did so once, here."""
-    return {"launchers": work.step, "bound": work.bound_step()}
+    """Name to call. `apart` stores the verify plan; `bound` has validated every argument once, here."""
+    return {"apart": work.step_apart, "launchers": work.step, "bound": work.bound_step()}
 
 
 def plan_and_verify_two(work: Work, second: Any) -> None:
