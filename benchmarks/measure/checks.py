@@ -48,7 +48,7 @@ def _clean_step(work: Work) -> int:
     done = work.twin(reference=work.reference)
     before = int(done.context.slot_run_counter)
     runs = int(done.context.kernel_run_counter)
-    done.step()
+    done.step_apart()
     made = _expect(work, "plan: verify_num_valid", int(done.verify_plan.verify_num_valid), work.shape.entries)
     made += _expect(work, "plan: enable", int(done.verify_plan.enable), 1)
     made += _expect(work, "violations of a clean step", int(done.context.violation_write_index), 0)
