@@ -7,6 +7,7 @@ from kvcanary_gen.ir import CallIR, KernelIR, OperationIR, ScalarArg, SourcesArg
 from kvcanary_gen.resolve.context import Arguments, Context, size_names
 from kvcanary_gen.resolve.data import check_record, value_argument
 from kvcanary_gen.resolve.fuse import covers
+from kvcanary_gen.resolve.fusions import is_whole
 from kvcanary_gen.resolve.kernel_reader import bind_dims, unbound_sizes
 from kvcanary_gen.resolve.names import check_name
 from kvcanary_gen.schema.code import Call, Operation
@@ -81,6 +82,7 @@ class _Operation:
         for index, call in enumerate(calls):
             before = [(other.kernel, other.bind) for other in calls[:index]]
             whole = len(call.bind) == len(call.kernel.arguments)
+            whole = whole and all(is_whole(self.context, kernel) for kernel, _ in before)
             if call.kernel.entries is not None and whole and not covers(call.kernel, call.bind, before):
                 message = f"no launch before {call.kernel.name} stores its offsets and, as their total, its count"
                 self._fail(self._place("calls", index, "kernel"), "KVG-045", message)
