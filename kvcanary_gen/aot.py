@@ -42,6 +42,7 @@ class Specialisation:
       a constexpr. Its order does not matter.
     - constants: the values of the constexpr arguments, None for a pointer that is left out. An argument that the
       kernel gives a default may be missing.
+    - sized: whether the kernel comes in several block sizes, so that a form's name includes it
     - aligned: pointers that the launcher promises to be multiples of 16 bytes; leave empty for kernels whose pointers
       are `do_not_specialize`, since those are compiled without that promise.
     """
@@ -54,6 +55,7 @@ class Specialisation:
     num_stages: int
     aligned: tuple[str, ...] = ()
     registers: int | None = None
+    sized: bool = False
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,11 @@ class EntriesDomain(RecurrenceDomain):
     """The part of a recurrence that is parallel: its entries, their states known."""
 
 
+@dataclass(frozen=True)
+class OnceDomain(RecurrenceDomain):
+    """All of a recurrence in one program, a lane for each segment: for few segments and few entries."""
+
+
 Domain = FlatDomain | SegmentDomain | ScanDomain | RecurrenceDomain
 
 

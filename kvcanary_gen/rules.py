@@ -118,9 +118,10 @@ RULES: dict[str, Rule] = {
     ),
     "KVG-037": Rule(
         "recurrence",
-        "A recurrence has no segments to run along, or no scratch that holds its state.",
+        "A recurrence has no segments to run along, no scratch that holds its state, or no way to be done in one "
+        "program; or what belongs to a recurrence stands elsewhere.",
         "Use a segments domain. Declare the scratch as int64 records of the state, with a row for every entry and one "
-        "for every segment.",
+        "for every segment. Give `shapes` ascending blocks.",
     ),
     "KVG-038": Rule(
         "counter",

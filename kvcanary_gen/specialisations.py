@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -32,7 +32,8 @@ from kvcanary_gen.emit.triton_expr import flag_name, pointer_name
 from kvcanary_gen.emit.triton_fold import TILE
 from kvcanary_gen.emit.triton_function import function_sizes
 from kvcanary_gen.emit.triton_kernel import TritonKernel, emit_kernels, searches
-from kvcanary_gen.ir import FoldIR, KernelIR, Program
+from kvcanary_gen.expr.phases import once_schedule
+from kvcanary_gen.ir import FoldIR, KernelIR, OnceDomain, Program
 from kvcanary_gen.oracle.evaluate import evaluate
 from kvcanary_gen.schema.code import Folding, Schedule
 
@@ -57,7 +58,8 @@ def specialisations(program: Program, load: Loader) -> list[Specialisation]:
             function = getattr(load(f"ops.{kernel.name}"), emitted.name)
             for given in _choices(emitted.flags, few=bool(emitted.statics or emitted.folds)):
                 for statics in _statics(program, kernel, emitted, bool(given) or not emitted.flags):
-                    found.append(_specialisation(emitted.kernel, emitted, function, given, statics))
+                    for schedule in _schedules(emitted.kernel, emitted.folds, statics):
+                        found.append(_specialisation(emitted.kernel, emitted, function, given, statics, schedule))
     return found
 
 
@@ -120,12 +122,19 @@ def _source_forms(emitted: TritonKernel, statics: dict[str, int]) -> Iterator[di
         yield {**chosen, **dict.fromkeys(missing)}
 
 
-def _schedule(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, object]) -> Schedule | Folding:
+def _schedules(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, object]) -> Sequence[Schedule | Folding]:
     """How the form is launched: a fold of large tiles may be a long one."""
     schedule = kernel.schedule
-    if schedule.folding is not None and any(statics.get(tile_name(fold.name)) == TILE for fold in folds):
-        return schedule.folding
-    return schedule
+    long = any(statics.get(tile_name(fold.name)) == TILE for fold in folds)
+    if isinstance(kernel.domain, OnceDomain):
+        once = once_schedule(kernel)
+        if long:
+            return [] if once.folding is None else [once.folding]
+        given = any(statics.get(count_name(fold.sources)) or statics.get(table_name(fold.sources)) for fold in folds)
+        return [shape for shape in once.shapes if shape.folds or not given]
+    if schedule.folding is not None and long:
+        return [schedule.folding]
+    return [schedule]
 
 
 def _specialisation(
@@ -134,11 +143,11 @@ def _specialisation(
     function: object,
     given: frozenset[str],
     statics: dict[str, int | bool | None],
+    schedule: Schedule | Folding,
 ) -> Specialisation:
     # Of some tensors a kernel only asks whether they are there.
     missing = [name for name in emitted.flags if name not in given and name in emitted.pointers]
     constants: dict[str, object] = {flag_name(name): name in given for name in emitted.flags}
-    schedule = _schedule(kernel, emitted.folds, statics)
     constants["BLOCK"] = schedule.block
     if searches(kernel.domain):
         constants["SCAN"] = SCAN_BLOCK
@@ -155,7 +164,8 @@ def _specialisation(
             signature[name] = "i64" if not is_pointer(name) else "*i64" if name.endswith("table_ptr") else "*u8"
     signature |= dict.fromkeys(constants, "constexpr")
     warps, stages, registers = schedule.num_warps, kernel.schedule.num_stages, schedule.registers
-    return Specialisation(kernel.name, function, signature, constants, warps, stages, registers=registers)
+    sized = isinstance(kernel.domain, OnceDomain)
+    return Specialisation(kernel.name, function, signature, constants, warps, stages, registers=registers, sized=sized)
 
 
 def package_loader(folder: Path) -> Loader:

@@ -8,10 +8,10 @@
 
 `--run` checks, for every public function: Triton and the reference leave every argument as the scalar interpreter did,
 rows of rings in any order on Triton; guard bands stay whole; kernels compile once for each combination of optional
-tensors, flags, modes and forms of sources, whatever the sizes; captured graphs replay with other elements; references
-refuse capture; bound calls leave the same, eager and captured, after other elements were written to their tensors, and
-binding changes nothing. Exits 1 after a failure. Calls whose contents the contract leaves open are written to
-`--results`, and judged by the interpreter there.
+tensors, flags, modes, forms of sources and lanes of one program that does all, whatever the sizes; captured graphs
+replay with other elements; references refuse capture; bound calls leave the same, eager and captured, after other
+elements were written to their tensors, and binding changes nothing. Exits 1 after a failure. Calls whose contents the
+contract leaves open are written to `--results`, and judged by the interpreter there.
 """
 
 from __future__ import annotations
@@ -71,11 +71,21 @@ class Surface:
             found[name] = getattr(self.package, struct)(**{f: values[f"{name}.{f}"] for f in fields})
         return found
 
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """Ways to launch: a small batch may take one program, or several launches as any other."""
+        return ("triton", "triton in launches") if self.described["once"] else ("triton",)
+
     def call(self, memory: Memory, side: str) -> None:
-        if side == "triton":
-            getattr(self.package, self.described["launcher"])(**self.arguments(memory), backend="triton")
-        else:
+        if side == "reference":
             getattr(self.package, self.described["reference"])(**self.arguments(memory))
+            return
+        dispatch = importlib.import_module(f"{self.package.__name__}.core.dispatch")
+        dispatch.ONE_PROGRAM = side == "triton"
+        try:
+            getattr(self.package, self.described["launcher"])(**self.arguments(memory), backend="triton")
+        finally:
+            dispatch.ONE_PROGRAM = True
 
     def bind(self, memory: Memory) -> Callable[[], None]:
         """A bound launcher; binding must leave every argument as it is."""
@@ -186,36 +196,39 @@ def _run_one(surface: Surface, place: list[Any], case: Case, side: str, report: 
     found = surface.wrong(case, memory, side)
     if found:
         report.fail(f"{surface.name} {place} {side} {case.get('name', '')}", found)
-    elif case.get("open") and side == "triton":
+    elif case.get("open") and side != "reference":
         report.left_open(surface, place, case, memory)
     return not found
 
 
 def run_graphs(surface: Surface, report: Report) -> str:
-    """Captures each series' first call, then replays it over the elements of all others."""
+    """Captures each series' first call in each way, then replays it over the elements of all others."""
+    pairs = list(itertools.product(enumerate(surface.described["series"]), surface.ways))
+    replays = sum(_replay(surface, number, group, way, report) for (number, group), way in pairs)
+    return f"{len(pairs)} graphs, {replays} replays"
+
+
+def _replay(surface: Surface, number: int, group: list[Case], way: str, report: Report) -> int:
     import torch
 
-    replays = 0
-    for number, group in enumerate(surface.described["series"]):
-        memory = surface.memory(group[0]["args"])
-        surface.call(memory, "triton")
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            surface.call(memory, "triton")
-        for step, case in enumerate([*group[1:], group[0]]):
-            memory.overwrite(case["args"])
-            graph.replay()
-            torch.cuda.synchronize()
-            eager = surface.memory(case["args"])
-            surface.call(eager, "reference")
-            found = surface.wrong(case, memory, "triton")
-            found += [f"eager: {text}" for text in surface.wrong(case, eager, "reference")]
-            if found:
-                report.fail(f"{surface.name} series {number}, replay {step}", found)
-            elif case.get("open"):
-                report.left_open(surface, ["series", number, (step + 1) % len(group)], case, memory)
-            replays += 1
-    return f"{len(surface.described['series'])} graphs, {replays} replays"
+    memory = surface.memory(group[0]["args"])
+    surface.call(memory, way)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        surface.call(memory, way)
+    for step, case in enumerate([*group[1:], group[0]]):
+        memory.overwrite(case["args"])
+        graph.replay()
+        torch.cuda.synchronize()
+        eager = surface.memory(case["args"])
+        surface.call(eager, "reference")
+        found = surface.wrong(case, memory, way)
+        found += [f"eager: {text}" for text in surface.wrong(case, eager, "reference")]
+        if found:
+            report.fail(f"{surface.name} series {number} {way}, replay {step}", found)
+        elif case.get("open"):
+            report.left_open(surface, ["series", number, (step + 1) % len(group)], case, memory)
+    return len(group)
 
 
 def run_bound(surface: Surface, report: Report) -> str:
@@ -295,9 +308,9 @@ def run(path: Path, device: str, limit: int | None, sanitize: bool, plant: bool,
     report = Report()
     for surface in _surfaces(file, device, bands=not sanitize):
         if sanitize:
-            line = run_drawn(surface, report, limit or 40, ("triton",))
+            line = run_drawn(surface, report, limit or 40, surface.ways)
         else:
-            line = run_drawn(surface, report, limit, ("triton", "reference"))
+            line = run_drawn(surface, report, limit, (*surface.ways, "reference"))
         if device == "cuda" and not sanitize:
             line += f"; {run_graphs(surface, report)}; {run_refusals(surface, report)}"
         if not sanitize:

@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvcanary
+from kvcanary_gen.expr.phases import once_schedule, phases
+from kvcanary_gen.ir import KernelIR
 from kvcanary_gen.oracle.case import run_case
 from kvcanary_gen.oracle.draw import seeded
 from kvcanary_gen.oracle.interpreter import evaluate_function
 from kvcanary_gen.oracle.values import Array, Value, wrap
-from tests.support.calls import assert_agreement, run, wrong
+from kvcanary_gen.schema.code import Folding
+from tests.support.calls import assert_agreement, call, in_one_program, objects, run, values_of, wrong
 from tests.support.functions import BLOCK, PUBLIC, in_torch, in_triton
 from tests.support.program import PROGRAM, SURFACES, both_kinds, drawer, every_surface, largest_sizes
 from tests.support.strategies import for_each, quick, reporting
@@ -37,6 +40,35 @@ def test_three_meanings_agree_on_sizes_around_a_block(name: str, hostile: bool) 
     assert len(large) >= 10
     for case in large[: 5 if reporting(name) else 10]:
         assert_agreement(case)
+
+
+def once_shapes(kernel: KernelIR) -> list[Folding]:
+    """Ways to do all of a kernel in one program."""
+    return list(once_schedule(kernel).shapes) if len(phases(kernel)) > 1 else []
+
+
+ONCE = [
+    pytest.param(name, block, id=f"{name}-{block}")
+    for name, surface in SURFACES.items()
+    for block in dict.fromkeys(shape.block for kernel in surface.kernels for shape in once_shapes(kernel))
+]
+
+
+@both_kinds
+@pytest.mark.parametrize(("name", "block"), ONCE)
+def test_one_program_of_any_size_agrees(name: str, block: int, hostile: bool) -> None:
+    """Whichever number of lanes it has: more or fewer entries than lanes, segments of one entry and long ones."""
+    surface = SURFACES[name]
+    drawn = (seeded(drawer(name, hostile), f"once {seed}", large=seed % 4 == 0) for seed in range(40))
+    cases = [case for case in drawn if quick(case)]
+    assert len(cases) >= 6
+    with in_one_program(block) as programs:
+        for case in cases[:6]:
+            given = objects(surface, case.args)
+            call(surface, given, "triton")
+            found = wrong(case, "triton", values_of(case, given))
+            assert not found, "; ".join(found)
+    assert programs
 
 
 LARGEST = [(name, dim, limit) for name, surface in SURFACES.items() for dim, limit in largest_sizes(surface)]

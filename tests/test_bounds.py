@@ -14,10 +14,10 @@ from kvcanary_gen.oracle.case import Case
 from kvcanary_gen.oracle.draw import seeded
 from kvcanary_gen.oracle.values import Values
 from tests.support import broken_kernels
-from tests.support.calls import run
+from tests.support.calls import run, sides
 from tests.support.guards import Bands, OutOfBoundsError, StrictIndices, watched
 from tests.support.packages import import_package
-from tests.support.program import PROGRAM, both_kinds, drawer, every_surface
+from tests.support.program import PROGRAM, SURFACES, both_kinds, drawer, every_surface
 from tests.support.strategies import for_each, quick, reporting
 from tests.support.verdicts import differences
 
@@ -29,11 +29,17 @@ FILLS = (1, 90)
 
 def triton_within_bounds(case: Case, package: ModuleType = kvcanary) -> None:
     """Raises OutOfBoundsError for an access outside; what bands hold neither changes nor matters."""
+    for side in sides(SURFACES[case.surface]):
+        if side in ("triton", "triton, in launches"):
+            _within_bounds(case, side, package)
+
+
+def _within_bounds(case: Case, side: str, package: ModuleType) -> None:
     results: list[Values] = []
     for fill in FILLS:
         bands = Bands(fill)
         with watched() as watch:
-            results.append(run(case, "triton", bands, package))
+            results.append(run(case, side, bands, package))
         bands.check()
         results[-1]["accesses"] = watch.accesses
     # Interpreted programs run in a fixed order, so even what the contract leaves open is the same.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kvcanary_gen.emit.code import Code, invoke, statement
+from collections.abc import Sequence
+
+from kvcanary_gen.emit.code import Atom, Code, invoke, statement
 from kvcanary_gen.emit.grid import Grid, axis_length
 from kvcanary_gen.emit.host_expr import host_code
 from kvcanary_gen.emit.names import (
@@ -17,8 +19,10 @@ from kvcanary_gen.emit.names import (
 )
 from kvcanary_gen.emit.triton_expr import flag_name
 from kvcanary_gen.emit.triton_kernel import TritonKernel, searches
-from kvcanary_gen.expr.nodes import negated
-from kvcanary_gen.ir import FoldIR, KernelIR
+from kvcanary_gen.expr.nodes import names_of, negated
+from kvcanary_gen.expr.phases import once_schedule
+from kvcanary_gen.ir import FoldIR, KernelIR, OnceDomain
+from kvcanary_gen.schema.code import Folding
 
 SCAN_BLOCK = 1024
 
@@ -28,11 +32,13 @@ class LaunchEmitter:
 
     def __init__(self, kernel: KernelIR, phases: list[TritonKernel], first: str) -> None:
         self.kernel = kernel
-        self.phases = phases
+        self.phases = [phase for phase in phases if not isinstance(phase.kernel.domain, OnceDomain)]
+        # The kernel that takes the place of the others.
+        self.once = next((phase for phase in phases if phase not in self.phases), None)
         # A tensor that is certainly there; it says on which device the launch is.
         self.first = first
         self.folds = list({fold.name: fold for phase in phases for fold in phase.folds}.values())
-        self.grids = [Grid(phase.kernel) for phase in phases]
+        self.grids = [Grid(phase.kernel) for phase in self.phases]
 
     def emit(self) -> list[str]:
         kernel = self.kernel
@@ -45,6 +51,8 @@ class LaunchEmitter:
         for phase, grid in zip(self.phases, self.grids, strict=True):
             sizes |= phase.sizes
             sizes |= {name: kernel.dims[name] for name in grid.sizes if name not in sizes}
+        if self.once is not None:
+            sizes |= {name: place for name, place in self._once_sizes(self.once).items() if name not in sizes}
         for name, (tensor, axis) in sizes.items():
             lines += statement(f"{name} = ", axis_length(kernel, tensor, axis), 4)
         for fold in {fold.sources: fold for fold in self.folds}.values():
@@ -54,7 +62,9 @@ class LaunchEmitter:
             lines += statement(f"{fold.name}_form = ", call, 4)
         if len(self.phases) == 1:
             return [*lines, *self._single()]
+        lines += [] if self.once is None else self._shape(self.once)
         lines.append(f"    with dispatch.on_device({self.first}):")
+        lines += [] if self.once is None else self._in_one_program(self.once)
         for phase, grid in zip(self.phases, self.grids, strict=True):
             lines += self._phase(phase, grid)
         return lines
@@ -78,6 +88,52 @@ class LaunchEmitter:
             ]
         return [*lines, "        if programs > 0:", *self._call(phase, 12)]
 
+    # --- one program --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _once_sizes(phase: TritonKernel) -> dict[str, tuple[str, int]]:
+        """Sizes that the kernel takes, and that the choice of it looks at."""
+        domain, dims = phase.kernel.domain, phase.kernel.dims
+        assert isinstance(domain, OnceDomain)
+        looked_at = sorted(names_of(domain.bound, "dim") | names_of(domain.limit, "dim"))
+        return {**phase.sizes, **{name: dims[name] for name in looked_at}}
+
+    def _shape(self, phase: TritonKernel) -> list[str]:
+        """Chooses whether one program does all, and with how many lanes, from sizes alone."""
+        once = once_schedule(phase.kernel)
+        lines = ["    # One program takes few segments and entries: launches would take longer than the work."]
+        if not phase.folds:
+            return [*lines, *self._choice(phase, once.entries, once.shapes, 4)]
+        large = " or ".join(f"{fold.name}_form.tile == sources.LARGEST_TILE" for fold in phase.folds)
+        some = " or ".join(dict.fromkeys(fold.sources for fold in phase.folds))
+        most, folding = (0, []) if once.folding is None else (once.folding.entries, [once.folding])
+        return [
+            *lines,
+            f"    if {large}:",
+            *self._choice(phase, most, folding, 8),
+            f"    elif {some}:",
+            *self._choice(phase, once.entries, [shape for shape in once.shapes if shape.folds], 8),
+            "    else:",
+            *self._choice(phase, once.entries, once.shapes, 8),
+        ]
+
+    @staticmethod
+    def _choice(phase: TritonKernel, most: int, shapes: Sequence[Folding], indent: int) -> list[str]:
+        domain = phase.kernel.domain
+        assert isinstance(domain, OnceDomain)
+        given = [f"({shape.block}, {shape.num_warps}, {shape.registers})" for shape in shapes]
+        listed = Atom(f"[{', '.join(given)}]")
+        call = invoke("dispatch.one_program", host_code(domain.bound), host_code(domain.limit), str(most), listed)
+        return statement("shape = ", call, indent)
+
+    def _in_one_program(self, phase: TritonKernel) -> list[str]:
+        return [
+            "        if shape is not None:",
+            "            programs, (block, num_warps, registers) = 1, shape",
+            *self._call(phase, 12),
+            "            return",
+        ]
+
     # --- folds --------------------------------------------------------------------------------------------------
 
     def _sources(self, fold: FoldIR) -> list[str]:
@@ -92,7 +148,9 @@ class LaunchEmitter:
 
     @staticmethod
     def _chooses(phase: TritonKernel) -> bool:
-        """Whether the block depends on how much is folded."""
+        """Whether the block depends on the call: on how much is folded, or on how small it is."""
+        if isinstance(phase.kernel.domain, OnceDomain):
+            return True
         return bool(phase.folds) and phase.kernel.schedule.folding is not None
 
     def _block(self, phase: TritonKernel, indent: int) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
+from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, method, operator
+from kvcanary_gen.emit.proof import Facts
 from kvcanary_gen.emit.triton_expr import TRUE, conjunction, pointer_name
 from kvcanary_gen.expr.nodes import Const, is_static
 from kvcanary_gen.ir import CheckIR, CounterIR, ReasonIR
@@ -50,13 +52,41 @@ def emit_point_counters(emitter: KernelEmitter, mask: Code) -> None:
                 _add(emitter, counter, Atom(added))
 
 
-def emit_checks(emitter: KernelEmitter, checks: Iterable[CheckIR], mask: Code) -> None:
-    """Appends a row for every point at which a group of checks fails. Most blocks have none, and skip the rest."""
-    for check in checks:
-        _group(emitter, check, mask)
+def emit_checks(emitter: KernelEmitter, checks: Iterable[CheckIR], mask: Code, *, together: bool = False) -> None:
+    """Appends a row for every point at which a group of checks fails. Most blocks have none, and skip the rest.
+
+    Args:
+        together: ask of all groups at once whether there is any; one program alone waits for each answer.
+    """
+    checks = tuple(checks)
+    if not together or len(checks) < 2:
+        for check in checks:
+            _rows(emitter, check, _failing(emitter, check, mask))
+        return
+    block = emitter.block
+    found = [_failing(emitter, check, mask) for check in checks]
+    failing = operator("|", *(one.failing for one in found))
+    block.write("if ", _any(failing), ":")
+    with block.indented():
+        for check, one in zip(checks, found, strict=True):
+            _rows(emitter, check, one)
 
 
-def _group(emitter: KernelEmitter, check: CheckIR, mask: Code) -> None:
+@dataclass(frozen=True)
+class _Failing:
+    """Where a group of checks fails, why, and what is known there."""
+
+    failing: str
+    reasons: str
+    row: str
+    facts: Facts
+
+
+def _any(condition: Code) -> Code:
+    return operator(">", invoke("tl.max", method(condition, "to", "tl.int32"), axis="0"), "0")
+
+
+def _failing(emitter: KernelEmitter, check: CheckIR, mask: Code) -> _Failing:
     block = emitter.block
     checked = mask
     before = block.facts
@@ -70,9 +100,17 @@ def _group(emitter: KernelEmitter, check: CheckIR, mask: Code) -> None:
         _reason(emitter, reasons, reason, checked)
     failing, row = block.fresh("failing"), block.fresh("row")
     block.write(f"{failing} = ", conjunction([checked, Operator("!=", (Atom(reasons), Atom("0")))]))
-    block.text(f"if tl.max({failing}.to(tl.int32), axis=0) > 0:")
+    found = _Failing(failing, reasons, row, block.facts)
+    block.facts = before
+    return found
+
+
+def _rows(emitter: KernelEmitter, check: CheckIR, found: _Failing) -> None:
+    block = emitter.block
+    before, block.facts = block.facts, found.facts
+    block.write("if ", _any(Atom(found.failing)), ":")
     with block.indented():
-        _append(emitter, check, failing, reasons, row)
+        _append(emitter, check, found.failing, found.reasons, found.row)
     block.facts = before
 
 

@@ -14,6 +14,7 @@ from kvcanary_gen.emit.triton_checks import emit_checks, emit_launch_counters, e
 from kvcanary_gen.emit.triton_expr import TRUE, Block, conjunction, flag_name, pointer_name
 from kvcanary_gen.emit.triton_fold import fold_constants, source_constants
 from kvcanary_gen.emit.triton_function import Sizes
+from kvcanary_gen.emit.triton_once import emit_once
 from kvcanary_gen.emit.triton_recurrence import emit_entries
 from kvcanary_gen.emit.triton_scan import emit_scan
 from kvcanary_gen.emit.triton_segments import emit_segments
@@ -36,6 +37,7 @@ from kvcanary_gen.ir import (
     FlatDomain,
     FoldIR,
     KernelIR,
+    OnceDomain,
     Program,
     RecurrenceDomain,
     ScanDomain,
@@ -120,6 +122,8 @@ class KernelEmitter:
             emit_chain(self, domain)
         elif isinstance(domain, EntriesDomain):
             emit_entries(self, domain)
+        elif isinstance(domain, OnceDomain):
+            emit_once(self, domain)
         else:
             assert isinstance(domain, SegmentDomain)
             emit_segments(self, domain)

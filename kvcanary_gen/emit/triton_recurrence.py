@@ -16,7 +16,7 @@ from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
 from kvcanary_gen.expr.phases import saved_load, segment_row
 from kvcanary_gen.expr.schedule import chain_lets
 from kvcanary_gen.expr.simplify import Lets, used_lets
-from kvcanary_gen.ir import EntriesDomain
+from kvcanary_gen.ir import EntriesDomain, RecurrenceDomain
 
 if TYPE_CHECKING:
     from kvcanary_gen.emit.triton_kernel import KernelEmitter
@@ -56,7 +56,7 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
                 block.write(f"{domain.owner if owned else '_'}, {begin}, {found} = ", search)
                 block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), limit))))
                 block.text(f"{domain.within} = {domain.index} - {begin}")
-                _read_states(emitter, domain)
+                read_states(emitter, domain)
             block.text("else:")
             with block.indented():
                 if owned:
@@ -70,7 +70,8 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
         block.text(f"{segment} += tl.num_programs(0)")
 
 
-def _read_states(emitter: KernelEmitter, domain: EntriesDomain) -> None:
+def read_states(emitter: KernelEmitter, domain: RecurrenceDomain) -> None:
+    """The states before the entries of a block, from the scratch."""
     before = emitter.block.facts
     emitter.bounded(domain.index, domain.limit)
     index = Var(Type.INT, domain.index, "index")

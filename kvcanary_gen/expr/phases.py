@@ -2,6 +2,7 @@
 
 The walk along each segment is serial and runs nothing but what the state depends on; it stores no more than the states.
 Everything else runs on all entries at once, with the states at hand. What looks at stored values again comes last.
+Launches take longer than small batches, so one more kernel does all of it in a single program.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from typing import Any
 
 from kvcanary_gen.expr.nodes import Binary, Const, Load, Node, Type, Var
 from kvcanary_gen.expr.schedule import chain_lets
-from kvcanary_gen.ir import ChainDomain, EntriesDomain, KernelIR, RecurrenceDomain, ReportIR, StateIR
-from kvcanary_gen.schema.code import Schedule
+from kvcanary_gen.ir import ChainDomain, EntriesDomain, KernelIR, OnceDomain, RecurrenceDomain, ReportIR, StateIR
+from kvcanary_gen.schema.code import Once, Schedule
 
 # One warp walks a segment, a lane for each entry of the block that it holds.
 CHAIN_SCHEDULE = Schedule(block=32, num_warps=1)
 
 
 def phases(kernel: KernelIR) -> list[KernelIR]:
-    """The launches of a kernel, in order."""
+    """The launches of a kernel, in order; last, where there is one, the kernel that takes the place of them all."""
     domain = kernel.domain
     if not isinstance(domain, RecurrenceDomain):
         return [kernel]
@@ -33,7 +34,15 @@ def phases(kernel: KernelIR) -> list[KernelIR]:
         name, ending = f"{kernel.name}_after", _only(report, "after")
         doc = f"Looks at every entry of {kernel.name} again, now that all is stored."
         found.append(replace(entries, name=name, doc=doc, lets=lets, stores=(), counters=(), report=ending))
+    if once_schedule(kernel).entries > 0:
+        name, doc = f"{kernel.name}_once", f"All of {kernel.name} in one program, for few segments and few entries."
+        found.append(replace(kernel, name=name, doc=doc, domain=OnceDomain(**_fields(domain))))
     return found
+
+
+def once_schedule(kernel: KernelIR) -> Once:
+    """When one program does all of a recurrence."""
+    return kernel.schedule.once or Once()
 
 
 def _chain(kernel: KernelIR, domain: RecurrenceDomain) -> KernelIR:

@@ -46,7 +46,9 @@ def changed(kernel: KernelIR, change: Change) -> KernelIR:
 
     report = kernel.report
     if report is not None:
-        before, checks, after = (_checks(found, change) for found in (report.before, report.checks, report.after))
+        before, checks, after = (
+            changed_checks(found, change) for found in (report.before, report.checks, report.after)
+        )
         report = replace(report, before=before, checks=checks, after=after)
     return replace(
         kernel,
@@ -76,7 +78,8 @@ def _domain(domain: Domain, change: Change) -> Domain:
     return replace(domain, count=count, bound=change(domain.bound), limit=change(domain.limit), when=when)
 
 
-def _checks(checks: Iterable[CheckIR], change: Change) -> tuple[CheckIR, ...]:
+def changed_checks(checks: Iterable[CheckIR], change: Change) -> tuple[CheckIR, ...]:
+    """The same checks with every expression changed."""
     return tuple(
         replace(
             check,

@@ -33,6 +33,22 @@ def check_written(reader: KernelReader, writers: dict[str, list[str]], complete:
             reader.fail(reader.listed[name], "KVG-036", f"'{name}' is written by {both}, whose order no device keeps")
 
 
+def check_schedule(reader: KernelReader, domain: Domain | None) -> None:
+    """One program that does all is a way to launch recurrences, and takes the first block that is large enough."""
+    once = reader.kernel.schedule.once
+    if once is None or domain is None:
+        return
+    place = reader.place("schedule", "once", key=True)
+    if not isinstance(domain, RecurrenceDomain):
+        reader.fail(place, "KVG-037", "`once` belongs to a recurrence, which has several launches to save")
+        return
+    blocks = [shape.block for shape in once.shapes]
+    if sorted(set(blocks)) != blocks:
+        listed = ", ".join(map(str, blocks))
+        message = f"`shapes` must have blocks in ascending order, none twice, got {listed}"
+        reader.fail(reader.place("schedule", "once", "shapes", key=True), "KVG-037", message)
+
+
 def check_order(
     reader: KernelReader, domain: Domain, stores: Sequence[StoreIR], lets: tuple[tuple[str, Node], ...]
 ) -> None:

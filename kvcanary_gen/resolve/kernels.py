@@ -28,7 +28,13 @@ from kvcanary_gen.resolve.checks import (
 from kvcanary_gen.resolve.context import Arguments, Context
 from kvcanary_gen.resolve.data import check_fits
 from kvcanary_gen.resolve.domains import resolve_domain
-from kvcanary_gen.resolve.kernel_checks import check_folds, check_functions, check_order, check_written
+from kvcanary_gen.resolve.kernel_checks import (
+    check_folds,
+    check_functions,
+    check_order,
+    check_schedule,
+    check_written,
+)
 from kvcanary_gen.resolve.kernel_reader import KernelReader, bind_dims
 from kvcanary_gen.resolve.lets import LetReader
 from kvcanary_gen.resolve.recurrence import Recurrence
@@ -80,6 +86,7 @@ def _kernel(reader: KernelReader) -> KernelIR | None:
     check_written(reader, writers, complete=found == wanted and (report is not None) == reports and saves)
     check_functions(reader)
     check_folds(reader)
+    check_schedule(reader, domain)
     if domain is None or not reader.complete:
         return None
     check_order(reader, domain, stores, tuple(names.lets))

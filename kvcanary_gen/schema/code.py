@@ -73,6 +73,42 @@ class Folding(SpecModel):
     registers: StrictInt | None = Field(default=None, ge=16, le=255, description=_REGISTERS)
 
 
+class OnceShape(Folding):
+    """Lanes and warps of one program that takes a small batch."""
+
+    folds: StrictBool = Field(
+        default=True, description="Whether it also takes batches that fold bytes, for which a thread needs registers."
+    )
+
+
+class OnceFolding(Folding):
+    """How one program takes a small batch whose folds read the largest tiles."""
+
+    entries: StrictInt = Field(
+        ge=0, le=65536, description="At most as many entries; one program reads all of their bytes."
+    )
+
+
+class Once(SpecModel):
+    """When one program does all of a recurrence, a lane for each segment, instead of three launches.
+
+    Sizes that the host knows decide: the bound of the segments, which the largest block must hold, and the limit of the
+    entries.
+    """
+
+    shapes: tuple[OnceShape, ...] = Field(
+        default_factory=lambda: (OnceShape(block=256, num_warps=8),),
+        min_length=1,
+        max_length=8,
+        description="Blocks in ascending order; a launch takes the first that has a lane for each segment, and not "
+        "many times as many entries. A block of 256 with 8 warps if missing.",
+    )
+    entries: StrictInt = Field(default=1024, ge=0, le=65536, description="At most as many entries; 0 switches it off.")
+    folding: OnceFolding | None = Field(
+        default=None, description="The same where folds read the largest tiles; never if missing."
+    )
+
+
 class Schedule(SpecModel):
     """How the kernel is launched; changes speed, never meaning."""
 
@@ -81,6 +117,9 @@ class Schedule(SpecModel):
     num_stages: StrictInt = Field(default=1, ge=1, le=8)
     registers: StrictInt | None = Field(default=None, ge=16, le=255, description=_REGISTERS)
     folding: Folding | None = Field(default=None, description="The same where bytes are folded, tile after tile.")
+    once: Once | None = Field(
+        default=None, description="When one program does all of a recurrence; as a `Once` without keys if missing."
+    )
 
 
 class Kernel(SpecModel):

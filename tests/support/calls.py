@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 import triton.runtime.interpreter as interpreter
 
 import kvcanary
+from kvcanary_gen.expr.phases import phases
 from kvcanary_gen.oracle.case import Case
 from kvcanary_gen.oracle.evaluate import Meta
 from kvcanary_gen.oracle.listed import Listed
@@ -20,7 +22,7 @@ from tests.support.program import SURFACES
 from tests.support.verdicts import judge
 
 DTYPES = {"int32": torch.int32, "int64": torch.int64, "uint64": torch.uint64, "uint8": torch.uint8}
-SIDES = ("triton", "triton, last program first", "reference")
+SIDES = ("triton", "triton, in launches", "triton, last program first", "reference")
 
 Allocate = Callable[[Array], torch.Tensor]
 
@@ -101,11 +103,48 @@ def call(surface: Surface, values: Mapping[str, Any], side: str, package: Module
     arguments = keywords(surface, values, package)
     if side == "reference":
         getattr(package, surface.reference)(**arguments)
-    elif side == "triton":
-        getattr(package, surface.launcher)(**arguments, backend="triton")
     else:
-        with last_program_first():
+        with in_the_way_of(side, package):
             getattr(package, surface.launcher)(**arguments, backend="triton")
+
+
+@contextlib.contextmanager
+def in_the_way_of(side: str, package: ModuleType = kvcanary) -> Iterator[None]:
+    """Small batches take one program where a kernel knows how to; the other sides on Triton keep to launches."""
+    with contextlib.ExitStack() as stack:
+        if side != "triton":
+            stack.enter_context(in_launches(package))
+        if side == "triton, last program first":
+            stack.enter_context(last_program_first())
+        yield
+
+
+@contextlib.contextmanager
+def in_launches(package: ModuleType = kvcanary) -> Iterator[None]:
+    """Keeps small batches from being done in one program."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(package.core.dispatch, "ONE_PROGRAM", False)
+        yield
+
+
+@contextlib.contextmanager
+def in_one_program(block: int) -> Iterator[list[int]]:
+    """Batches are done in one program of so many lanes, as long as these suffice; yields segments of those that are."""
+    done: list[int] = []
+
+    def chosen(segments: int, *_: object) -> tuple[int, int, int | None] | None:
+        done.extend([segments] if segments <= block else [])
+        return (block, 1, None) if segments <= block else None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kvcanary.core.dispatch, "one_program", chosen)
+        yield done
+
+
+def sides(surface: Surface) -> tuple[str, ...]:
+    """Ways to call a function; without a kernel that may do all in one program, launches are the only one on Triton."""
+    once = any(len(phases(kernel)) > 1 for kernel in surface.kernels)
+    return tuple(side for side in SIDES if once or side != "triton, in launches")
 
 
 @contextlib.contextmanager
@@ -139,6 +178,6 @@ def wrong(case: Case, side: str, have: Values) -> list[str]:
 
 def assert_agreement(case: Case) -> None:
     """Triton and the reference leave every argument as the interpreter does, also those that are only read."""
-    for side in SIDES:
+    for side in sides(SURFACES[case.surface]):
         found = wrong(case, side, run(case, side))
         assert not found, f"{side}: " + "; ".join(found)

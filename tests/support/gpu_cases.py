@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kvcanary.core import sources
-from kvcanary_gen.ir import FoldIR
+from kvcanary.core import dispatch, sources
+from kvcanary_gen.expr.phases import once_schedule, phases
+from kvcanary_gen.ir import FoldIR, KernelIR, RecurrenceDomain
 from kvcanary_gen.oracle.case import Case, calls, run_case
 from kvcanary_gen.oracle.draw import seeded
 from kvcanary_gen.oracle.evaluate import evaluate
 from kvcanary_gen.oracle.host import broken_capture
+from kvcanary_gen.oracle.interpreter import Machine
 from kvcanary_gen.oracle.listed import Layout, Listed
 from kvcanary_gen.oracle.source import RandomSource
 from kvcanary_gen.oracle.values import Array, Value, Values
@@ -83,13 +85,25 @@ def _series(name: str, seen: set[str]) -> Iterator[list[Case]]:
 
 
 def form_of(case: Case) -> list[Any]:
-    """What kernels are compiled for: optional tensors, flags, members of enums, and how lists of sources are read."""
+    """What kernels are compiled for: optional tensors, flags, members of enums, how sources are read, and lanes."""
     surface = SURFACES[case.surface]
     optional = [case.args[t.path] is not None for t in surface.tensors if t.optional and not t.workspace]
     static = [case.args[setting.path] for setting in surface.settings if setting.kind != "int64"]
     bound = [bind for _, bind in calls(PROGRAM, surface)]
     folds = [(fold, bind) for bind in bound for fold in PROGRAM.folds.values() if fold.sources in bind]
-    return [optional, static, [_form_of_fold(case, fold, bind) for fold, bind in folds]]
+    lanes = [_lanes(case, kernel, bind) for kernel, bind in calls(PROGRAM, surface)]
+    return [optional, static, [_form_of_fold(case, fold, bind) for fold, bind in folds], lanes]
+
+
+def _lanes(case: Case, kernel: KernelIR, bind: dict[str, str]) -> int:
+    """Lanes of the one program that may do all of a kernel, as far as sizes decide on it; 0 for none."""
+    domain = kernel.domain
+    if not isinstance(domain, RecurrenceDomain):
+        return 0
+    machine = Machine(PROGRAM, kernel, {name: case.args[path] for name, path in bind.items()})
+    segments, entries = machine.eval(domain.bound, {}), machine.eval(domain.limit, {})
+    blocks = [shape.block for shape in once_schedule(kernel).shapes]
+    return next((block for block in blocks if segments <= block and entries <= dispatch.ROUNDS * block), 0)
 
 
 def _form_of_fold(case: Case, fold: FoldIR, bind: dict[str, str]) -> list[Any]:
@@ -116,6 +130,7 @@ def _described(surface: Surface) -> dict[str, Any]:
         "scratch": [workspace.name for workspace in surface.workspaces],
         "rings": judge(surface.name).roles.rings,
         "kernels": list(dict.fromkeys(kernel.name for kernel in surface.kernels)),
+        "once": any(len(phases(kernel)) > 1 for kernel in surface.kernels),
         "refusals": {op: broken_capture(PROGRAM, op).text for op in (surface.launcher, surface.reference)},
     }
 

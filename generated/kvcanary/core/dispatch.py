@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +16,11 @@ from . import lang
 
 # Triton decides at import whether its kernels are interpreted.
 INTERPRETED = not isinstance(lang.saturating_add, triton.JITFunction)
+
+# Whether one program may do all of a small batch. Tests turn it off, to compare the results of both ways.
+ONE_PROGRAM = True
+# Blocks of entries that it takes at most.
+ROUNDS = 4
 
 _GPUS = ("cuda", "xpu")
 _VARIABLE = "KVCANARY_BACKEND"
@@ -54,6 +60,21 @@ def use_triton(tensor: torch.Tensor, backend: str | None) -> bool:
 def cdiv(count: int, block: int) -> int:
     """Blocks that hold `count`; Triton's own function takes a hundred times as long on the host."""
     return -(-count // block)
+
+
+def one_program(
+    segments: int, entries: int, most: int, shapes: Sequence[tuple[int, int, int | None]]
+) -> tuple[int, int, int | None] | None:
+    """Lanes, warps and registers of one program that does all of a small batch; None where launches share the work.
+
+    Args:
+        segments: their number; each needs a lane.
+        entries: their number, at most `most`, and at most `ROUNDS` times the lanes.
+        shapes: what there is to choose from, in ascending order.
+    """
+    if not ONE_PROGRAM or entries > most:
+        return None
+    return next((shape for shape in shapes if segments <= shape[0] and entries <= ROUNDS * shape[0]), None)
 
 
 def at_most(registers: int | None) -> dict[str, int]:

@@ -59,6 +59,12 @@ def segment_bounds(segment, mask, offsets_ptr, limit):
 
 
 @triton.jit
+def longest(lengths):
+    """The largest of some lengths, as one int64; those beyond 32 bits count as the largest of these."""
+    return tl.max(tl.minimum(lengths, 0x7FFFFFFF).to(tl.int32), axis=0).to(tl.int64)
+
+
+@triton.jit
 def offsets_ascend(offsets_ptr, count, SCAN: tl.constexpr):
     """1 if no offset of `count` segments is less than the one before it, else 0."""
     descents = tl.zeros([], tl.int32)

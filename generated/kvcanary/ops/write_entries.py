@@ -532,6 +532,397 @@ def _write_entries_after_kernel(
         segment += tl.num_programs(0)
 
 
+@lang.kernel
+def _write_entries_once_kernel(
+    # inputs
+    write_offsets_ptr,  # [write_req_capacity + 1] int64
+    write_seed_slot_indices_ptr,  # [write_req_capacity] int64
+    write_num_valid_reqs_ptr,  # [1] int32
+    input_ids_ptr,  # [num_new_tokens] int64
+    positions_ptr,  # [num_new_tokens] int64
+    out_cache_loc_ptr,  # [num_new_tokens] int64
+    expected_input_tokens_ptr,  # [num_new_tokens] int64
+    expected_input_positions_ptr,  # [num_new_tokens] int64
+    enable_chain_position_assert_ptr,  # [1] int32
+    # outputs
+    canary_buf_ptr,  # [num_slots, >= SLOT_BYTES] uint8
+    write_chain_ptr,  # [>= num_new_tokens + write_req_capacity, WRITE_CHAIN_NUM_FIELDS] int64
+    violation_ring_ptr,  # [ring_capacity, VIOLATION_NUM_FIELDS] int64
+    violation_write_index_ptr,  # [1] int32
+    slot_run_counter_ptr,  # [1] int64
+    kernel_run_counter_ptr,  # [1] int64
+    # real kv sources
+    real_kv_sources_table_ptr,
+    real_kv_sources_table_len: tl.int64,
+    real_kv_sources_ptr_0,
+    real_kv_sources_rows_0: tl.int64,
+    real_kv_sources_row_stride_0: tl.int64,
+    real_kv_sources_row_bytes_0: tl.int64,
+    real_kv_sources_page_size_0: tl.int64,
+    real_kv_sources_num_bytes_per_token_0: tl.int64,
+    real_kv_sources_read_bytes_0: tl.int64,
+    real_kv_sources_ptr_1,
+    real_kv_sources_rows_1: tl.int64,
+    real_kv_sources_row_stride_1: tl.int64,
+    real_kv_sources_row_bytes_1: tl.int64,
+    real_kv_sources_page_size_1: tl.int64,
+    real_kv_sources_num_bytes_per_token_1: tl.int64,
+    real_kv_sources_read_bytes_1: tl.int64,
+    real_kv_sources_ptr_2,
+    real_kv_sources_rows_2: tl.int64,
+    real_kv_sources_row_stride_2: tl.int64,
+    real_kv_sources_row_bytes_2: tl.int64,
+    real_kv_sources_page_size_2: tl.int64,
+    real_kv_sources_num_bytes_per_token_2: tl.int64,
+    real_kv_sources_read_bytes_2: tl.int64,
+    real_kv_sources_ptr_3,
+    real_kv_sources_rows_3: tl.int64,
+    real_kv_sources_row_stride_3: tl.int64,
+    real_kv_sources_row_bytes_3: tl.int64,
+    real_kv_sources_page_size_3: tl.int64,
+    real_kv_sources_num_bytes_per_token_3: tl.int64,
+    real_kv_sources_read_bytes_3: tl.int64,
+    # sizes and scalars
+    num_new_tokens: tl.int64,
+    write_req_capacity: tl.int64,
+    num_slots: tl.int64,
+    canary_buf_words: tl.int64,
+    ring_capacity: tl.int64,
+    write_chain_len: tl.int64,
+    write_chain_words: tl.int64,
+    kernel_kind: tl.int64,
+    # constants
+    HAS_EXPECTED_INPUT_TOKENS: tl.constexpr,
+    HAS_EXPECTED_INPUT_POSITIONS: tl.constexpr,
+    REAL_KV_HASH_MODE: tl.constexpr,
+    ENABLE_WRITE_INPUT_ASSERT: tl.constexpr,
+    CANARY_BUF_PAIRED: tl.constexpr,
+    REAL_KV_SOURCES_COUNT: tl.constexpr,
+    REAL_KV_SOURCES_TABLE: tl.constexpr,
+    REAL_KV_HASH_TILE: tl.constexpr,
+    REAL_KV_HASH_ALIGNMENT: tl.constexpr,
+    REAL_KV_HASH_CUT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """All of write_entries in one program, for few segments and few entries."""
+    # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
+    num_new_tokens = num_new_tokens.to(tl.int64) + 0
+    write_req_capacity = write_req_capacity.to(tl.int64) + 0
+    num_slots = num_slots.to(tl.int64) + 0
+    canary_buf_words = canary_buf_words.to(tl.int64) + 0
+    ring_capacity = ring_capacity.to(tl.int64) + 0
+    write_chain_len = write_chain_len.to(tl.int64) + 0
+    write_chain_words = write_chain_words.to(tl.int64) + 0
+    kernel_kind = kernel_kind.to(tl.int64) + 0
+    if tl.program_id(0) == 0:
+        tl.atomic_add(kernel_run_counter_ptr, tl.full([], 1, tl.int64), sem="relaxed")
+    count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
+    lane = tl.arange(0, BLOCK).to(tl.int64)
+    listed = lane < write_req_capacity
+    exists = lane < count
+    first, end = lang.segment_bounds(lane, listed, write_offsets_ptr, num_new_tokens)
+    segment_seed = tl.load(write_seed_slot_indices_ptr + lane, mask=listed, other=0)
+    segment_seed_exists = segment_seed < num_slots
+    length = tl.where(exists, end - first, 0)
+    longest = lang.longest(length)
+    start_prev_hash = device.link(
+        tl.where(segment_seed_exists, segment_seed, -1),
+        listed,
+        canary_buf_ptr,
+        num_slots,
+        canary_buf_words,
+        CANARY_BUF_PAIRED,
+    )
+    start_previous_position = tl.load(
+        canary_buf_ptr + segment_seed * canary_buf_words + device.CANARY_FIELD_POSITION,
+        mask=listed & (segment_seed >= 0) & (segment_seed < num_slots),
+        other=0,
+    )
+    reasons = tl.zeros([BLOCK], tl.int64)
+    reasons |= tl.where(segment_seed_exists == 0, device.FAIL_REASON_WRITE_SLOT_OUT_OF_RANGE, 0)
+    failing = exists & (reasons != 0)
+    if tl.max(failing.to(tl.int32), axis=0) > 0:
+        row, kept = lang.append(failing, violation_write_index_ptr, ring_capacity)
+        row_ptr = violation_ring_ptr + row * device.VIOLATION_NUM_FIELDS
+        tl.store(row_ptr, kernel_kind, mask=kept)
+        tl.store(row_ptr + 1, segment_seed, mask=kept)
+        tl.store(row_ptr + 2, 0, mask=kept)
+        tl.store(row_ptr + 3, 0, mask=kept)
+        tl.store(row_ptr + 4, 0, mask=kept)
+        tl.store(row_ptr + 5, 0, mask=kept)
+        tl.store(row_ptr + 6, 0, mask=kept)
+        tl.store(row_ptr + 7, reasons, mask=kept)
+    # Segments that share entries, as broken offsets make them, go together however long they are.
+    together = longest <= 8
+    if longest > 8:
+        together = lang.offsets_ascend(write_offsets_ptr, count, BLOCK) == 0
+    if together == 0:
+        chain_prev_hash = start_prev_hash
+        chain_previous_position = start_previous_position
+        stored_0 = tl.zeros([BLOCK], tl.int1)
+        stored_1 = tl.zeros([BLOCK], tl.int1)
+        stored_2 = tl.zeros([BLOCK], tl.int1)
+        stored_3 = tl.zeros([BLOCK], tl.int1)
+        token_0 = tl.zeros([BLOCK], tl.int64)
+        token_1 = tl.zeros([BLOCK], tl.int64)
+        token_2 = tl.zeros([BLOCK], tl.int64)
+        token_3 = tl.zeros([BLOCK], tl.int64)
+        position_0 = tl.zeros([BLOCK], tl.int64)
+        position_1 = tl.zeros([BLOCK], tl.int64)
+        position_2 = tl.zeros([BLOCK], tl.int64)
+        position_3 = tl.zeros([BLOCK], tl.int64)
+        at = tl.full([], -4, tl.int64)
+        while at < longest:
+            ahead = at + 4
+            later = ahead < length
+            later_i = first + ahead
+            later_slot = tl.load(out_cache_loc_ptr + later_i, mask=later, other=0)
+            later_stored = (later_slot >= 0) & (later_slot < num_slots)
+            later_token = tl.load(input_ids_ptr + later_i, mask=later, other=0)
+            later_position = tl.load(positions_ptr + later_i, mask=later, other=0)
+            here = lang.one_bit(at >= 0) & (at < length)
+            chain_i = first + at
+            tl.store(
+                write_chain_ptr + chain_i * write_chain_words, chain_prev_hash, mask=here & (chain_i < write_chain_len)
+            )
+            tl.store(
+                write_chain_ptr + chain_i * write_chain_words + 1,
+                chain_previous_position,
+                mask=here & (chain_i < write_chain_len),
+            )
+            next_prev_hash = device.splitmix64_mix3(
+                chain_prev_hash, token_0.to(tl.uint64, bitcast=True), position_0.to(tl.uint64, bitcast=True)
+            )
+            next_previous_position = position_0
+            moves = here & stored_0
+            chain_prev_hash = tl.where(moves, next_prev_hash, chain_prev_hash)
+            chain_previous_position = tl.where(moves, next_previous_position, chain_previous_position)
+            stored_0, stored_1, stored_2, stored_3 = stored_1, stored_2, stored_3, later_stored
+            token_0, token_1, token_2, token_3 = token_1, token_2, token_3, later_token
+            position_0, position_1, position_2, position_3 = position_1, position_2, position_3, later_position
+            at += 1
+    # Whatever segments start from is read before anything is stored.
+    tl.debug_barrier()
+    rounds = tl.where(together, longest, tl.cdiv(num_new_tokens, BLOCK))
+    running_prev_hash = start_prev_hash
+    running_previous_position = start_previous_position
+    turn = tl.zeros([], tl.int64)
+    while turn < rounds:
+        if together:
+            r = lane
+            i = first + turn
+            mask = turn < length
+            prev_hash = running_prev_hash
+            previous_position = running_previous_position
+        else:
+            i = turn * BLOCK + lane
+            r, _, found = lang.bisect_segment(i, tl.zeros([], tl.int64), count, write_offsets_ptr, count)
+            mask = found & (i < num_new_tokens)
+            part = tl.load(write_chain_ptr + i * write_chain_words, mask=mask & (i < write_chain_len), other=0)
+            prev_hash = part.to(tl.uint64, bitcast=True)
+            previous_position = tl.load(
+                write_chain_ptr + i * write_chain_words + 1, mask=mask & (i < write_chain_len), other=0
+            )
+        seed = tl.load(write_seed_slot_indices_ptr + r, mask=mask, other=0)
+        seed_exists = seed < num_slots
+        slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
+        stored = (slot >= 0) & (slot < num_slots)
+        bytes_hash = tl.where(
+            stored,
+            device.real_kv_hash(
+                slot,
+                mask & stored,
+                real_kv_sources_table_ptr,
+                real_kv_sources_table_len,
+                real_kv_sources_ptr_0,
+                real_kv_sources_rows_0,
+                real_kv_sources_row_stride_0,
+                real_kv_sources_row_bytes_0,
+                real_kv_sources_page_size_0,
+                real_kv_sources_num_bytes_per_token_0,
+                real_kv_sources_read_bytes_0,
+                real_kv_sources_ptr_1,
+                real_kv_sources_rows_1,
+                real_kv_sources_row_stride_1,
+                real_kv_sources_row_bytes_1,
+                real_kv_sources_page_size_1,
+                real_kv_sources_num_bytes_per_token_1,
+                real_kv_sources_read_bytes_1,
+                real_kv_sources_ptr_2,
+                real_kv_sources_rows_2,
+                real_kv_sources_row_stride_2,
+                real_kv_sources_row_bytes_2,
+                real_kv_sources_page_size_2,
+                real_kv_sources_num_bytes_per_token_2,
+                real_kv_sources_read_bytes_2,
+                real_kv_sources_ptr_3,
+                real_kv_sources_rows_3,
+                real_kv_sources_row_stride_3,
+                real_kv_sources_row_bytes_3,
+                real_kv_sources_page_size_3,
+                real_kv_sources_num_bytes_per_token_3,
+                real_kv_sources_read_bytes_3,
+                REAL_KV_SOURCES_COUNT,
+                REAL_KV_SOURCES_TABLE,
+                REAL_KV_HASH_MODE,
+                REAL_KV_HASH_TILE,
+                REAL_KV_HASH_ALIGNMENT,
+                REAL_KV_HASH_CUT,
+            ),
+            0,
+        )
+        token = tl.load(input_ids_ptr + i, mask=mask, other=0)
+        position = tl.load(positions_ptr + i, mask=mask, other=0)
+        chained = lang.one_bit(tl.load(enable_chain_position_assert_ptr).to(tl.int64) != 0) & (seed >= 0) & seed_exists
+        if ENABLE_WRITE_INPUT_ASSERT and HAS_EXPECTED_INPUT_TOKENS:
+            expected_token = tl.load(expected_input_tokens_ptr + i, mask=mask, other=0)
+        else:
+            expected_token = token
+        if ENABLE_WRITE_INPUT_ASSERT and HAS_EXPECTED_INPUT_POSITIONS:
+            expected_position = tl.load(expected_input_positions_ptr + i, mask=mask, other=0)
+        else:
+            expected_position = position
+        tl.store(
+            canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
+            token,
+            mask=mask & (slot >= 0) & (slot < num_slots),
+        )
+        tl.store(
+            canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_POSITION,
+            position,
+            mask=mask & (slot >= 0) & (slot < num_slots),
+        )
+        tl.store(
+            canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_PREV_HASH,
+            prev_hash,
+            mask=mask & (slot >= 0) & (slot < num_slots),
+        )
+        tl.store(
+            canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_REAL_KV_HASH,
+            bytes_hash,
+            mask=mask & (slot >= 0) & (slot < num_slots),
+        )
+        added = tl.sum(tl.where(mask, stored.to(tl.int64), 0).to(tl.int64), axis=0)
+        if added != 0:
+            tl.atomic_add(slot_run_counter_ptr, added, sem="relaxed")
+        reasons_2 = tl.zeros([BLOCK], tl.int64)
+        reasons_2 |= tl.where(slot >= num_slots, device.FAIL_REASON_WRITE_SLOT_OUT_OF_RANGE, 0)
+        failing_2 = mask & (reasons_2 != 0)
+        reasons_3 = tl.zeros([BLOCK], tl.int64)
+        reasons_3 |= tl.where(token != expected_token, device.FAIL_REASON_WRITE_TOKEN_MISMATCH, 0)
+        reasons_3 |= tl.where(position != expected_position, device.FAIL_REASON_WRITE_POSITION_MISMATCH, 0)
+        failing_3 = mask & stored & (reasons_3 != 0)
+        chain_assert_checked = stored & chained
+        reasons_4 = tl.zeros([BLOCK], tl.int64)
+        reasons_4 |= tl.where(position != previous_position + 1, device.FAIL_REASON_WRITE_POSITION_MISMATCH, 0)
+        failing_4 = mask & chain_assert_checked & (reasons_4 != 0)
+        if tl.max((failing_2 | failing_3 | failing_4).to(tl.int32), axis=0) > 0:
+            if tl.max(failing_2.to(tl.int32), axis=0) > 0:
+                row_2, kept_2 = lang.append(failing_2, violation_write_index_ptr, ring_capacity)
+                row_2_ptr = violation_ring_ptr + row_2 * device.VIOLATION_NUM_FIELDS
+                tl.store(row_2_ptr, kernel_kind, mask=kept_2)
+                tl.store(row_2_ptr + 1, slot, mask=kept_2)
+                tl.store(row_2_ptr + 2, position, mask=kept_2)
+                tl.store(row_2_ptr + 3, token, mask=kept_2)
+                tl.store(row_2_ptr + 4, token, mask=kept_2)
+                tl.store(row_2_ptr + 5, 0, mask=kept_2)
+                tl.store(row_2_ptr + 6, 0, mask=kept_2)
+                tl.store(row_2_ptr + 7, reasons_2, mask=kept_2)
+            if tl.max(failing_3.to(tl.int32), axis=0) > 0:
+                row_3, kept_3 = lang.append(failing_3, violation_write_index_ptr, ring_capacity)
+                row_3_ptr = violation_ring_ptr + row_3 * device.VIOLATION_NUM_FIELDS
+                tl.store(row_3_ptr, kernel_kind, mask=kept_3)
+                tl.store(row_3_ptr + 1, slot, mask=kept_3)
+                tl.store(row_3_ptr + 2, position, mask=kept_3)
+                tl.store(row_3_ptr + 3, token, mask=kept_3)
+                tl.store(row_3_ptr + 4, expected_token, mask=kept_3)
+                tl.store(row_3_ptr + 5, prev_hash, mask=kept_3)
+                tl.store(row_3_ptr + 6, expected_position.to(tl.uint64, bitcast=True), mask=kept_3)
+                tl.store(row_3_ptr + 7, reasons_3, mask=kept_3)
+            if tl.max(failing_4.to(tl.int32), axis=0) > 0:
+                row_4, kept_4 = lang.append(failing_4, violation_write_index_ptr, ring_capacity)
+                row_4_ptr = violation_ring_ptr + row_4 * device.VIOLATION_NUM_FIELDS
+                tl.store(row_4_ptr, kernel_kind, mask=kept_4)
+                tl.store(row_4_ptr + 1, slot, mask=kept_4)
+                tl.store(row_4_ptr + 2, position, mask=kept_4)
+                tl.store(row_4_ptr + 3, token, mask=kept_4)
+                tl.store(row_4_ptr + 4, token, mask=kept_4)
+                tl.store(row_4_ptr + 5, prev_hash, mask=kept_4)
+                tl.store(row_4_ptr + 6, (previous_position + 1).to(tl.uint64, bitcast=True), mask=kept_4)
+                tl.store(row_4_ptr + 7, reasons_4, mask=kept_4)
+        if turn + 1 < tl.where(together, longest, 0):
+            next_prev_hash_2 = device.splitmix64_mix3(
+                prev_hash, token.to(tl.uint64, bitcast=True), position.to(tl.uint64, bitcast=True)
+            )
+            next_previous_position_2 = position
+            running_prev_hash = tl.where(mask & stored, next_prev_hash_2, running_prev_hash)
+            running_previous_position = tl.where(mask & stored, next_previous_position_2, running_previous_position)
+        turn += 1
+    # Everything is stored.
+    tl.debug_barrier()
+    rounds_2 = tl.where(together, longest, tl.cdiv(num_new_tokens, BLOCK))
+    running_prev_hash_2 = start_prev_hash
+    running_previous_position_2 = start_previous_position
+    turn_2 = tl.zeros([], tl.int64)
+    while turn_2 < rounds_2:
+        if together:
+            i = first + turn_2
+            mask = turn_2 < length
+            prev_hash = running_prev_hash_2
+            previous_position = running_previous_position_2
+        else:
+            i = turn_2 * BLOCK + lane
+            _, _, found_2 = lang.bisect_segment(i, tl.zeros([], tl.int64), count, write_offsets_ptr, count)
+            mask = found_2 & (i < num_new_tokens)
+            part_2 = tl.load(write_chain_ptr + i * write_chain_words, mask=mask & (i < write_chain_len), other=0)
+            prev_hash = part_2.to(tl.uint64, bitcast=True)
+            previous_position = tl.load(
+                write_chain_ptr + i * write_chain_words + 1, mask=mask & (i < write_chain_len), other=0
+            )
+        slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
+        stored = (slot >= 0) & (slot < num_slots)
+        token = tl.load(input_ids_ptr + i, mask=mask, other=0)
+        position = tl.load(positions_ptr + i, mask=mask, other=0)
+        found_token, found_position = lang.load_pair(
+            canary_buf_ptr,
+            slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
+            mask & (slot >= 0) & (slot < num_slots),
+            CANARY_BUF_PAIRED,
+        )
+        found_prev_hash = tl.load(
+            canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_PREV_HASH,
+            mask=mask & (slot >= 0) & (slot < num_slots),
+            other=0,
+        ).to(tl.uint64, bitcast=True)
+        collision_checked = stored & (slot != device.TOKEN_TO_KV_SLOT_PADDING)
+        reasons_5 = tl.zeros([BLOCK], tl.int64)
+        reasons_5 |= tl.where(
+            (found_token != token) | (found_position != position) | (found_prev_hash != prev_hash),
+            device.FAIL_REASON_WRITE_SLOT_COLLISION,
+            0,
+        )
+        failing_5 = mask & collision_checked & (reasons_5 != 0)
+        if tl.max(failing_5.to(tl.int32), axis=0) > 0:
+            row_5, kept_5 = lang.append(failing_5, violation_write_index_ptr, ring_capacity)
+            row_5_ptr = violation_ring_ptr + row_5 * device.VIOLATION_NUM_FIELDS
+            tl.store(row_5_ptr, kernel_kind, mask=kept_5)
+            tl.store(row_5_ptr + 1, slot, mask=kept_5)
+            tl.store(row_5_ptr + 2, position, mask=kept_5)
+            tl.store(row_5_ptr + 3, found_token, mask=kept_5)
+            tl.store(row_5_ptr + 4, token, mask=kept_5)
+            tl.store(row_5_ptr + 5, found_prev_hash, mask=kept_5)
+            tl.store(row_5_ptr + 6, prev_hash, mask=kept_5)
+            tl.store(row_5_ptr + 7, reasons_5, mask=kept_5)
+        if turn_2 + 1 < tl.where(together, longest, 0):
+            next_prev_hash_3 = device.splitmix64_mix3(
+                prev_hash, token.to(tl.uint64, bitcast=True), position.to(tl.uint64, bitcast=True)
+            )
+            next_previous_position_3 = position
+            running_prev_hash_2 = tl.where(mask & stored, next_prev_hash_3, running_prev_hash_2)
+            running_previous_position_2 = tl.where(mask & stored, next_previous_position_3, running_previous_position_2)
+        turn_2 += 1
+
+
 def launch(
     *,
     write_offsets: torch.Tensor,
@@ -568,7 +959,62 @@ def launch(
         real_kv_sources = ()
     real_kv_sources_arguments = sources.real_kv_source_arguments(real_kv_sources, 4)
     real_kv_hash_form = sources.real_kv_hash_form(real_kv_sources, real_kv_hash_mode)
+    # One program takes few segments and entries: launches would take longer than the work.
+    if real_kv_hash_form.tile == sources.LARGEST_TILE:
+        shape = dispatch.one_program(write_req_capacity, num_new_tokens, 256, [(256, 8, 255)])
+    elif real_kv_sources:
+        shape = dispatch.one_program(
+            write_req_capacity, num_new_tokens, 1024, [(32, 1, 255), (256, 8, 255), (512, 16, 128)]
+        )
+    else:
+        shape = dispatch.one_program(
+            write_req_capacity, num_new_tokens, 1024, [(32, 1, 255), (256, 8, 255), (512, 16, 128), (1024, 16, 128)]
+        )
     with dispatch.on_device(write_offsets):
+        if shape is not None:
+            programs, (block, num_warps, registers) = 1, shape
+            run(
+                _write_entries_once_kernel,
+                (programs,),
+                write_offsets,
+                write_seed_slot_indices,
+                write_num_valid_reqs,
+                input_ids,
+                positions,
+                out_cache_loc,
+                expected_input_tokens,
+                expected_input_positions,
+                enable_chain_position_assert,
+                canary_buf,
+                write_chain,
+                violation_ring,
+                violation_write_index,
+                slot_run_counter,
+                kernel_run_counter,
+                *real_kv_sources_arguments,
+                num_new_tokens,
+                write_req_capacity,
+                num_slots,
+                canary_buf_words,
+                ring_capacity,
+                write_chain_len,
+                write_chain_words,
+                kernel_kind,
+                HAS_EXPECTED_INPUT_TOKENS=expected_input_tokens is not None,
+                HAS_EXPECTED_INPUT_POSITIONS=expected_input_positions is not None,
+                REAL_KV_HASH_MODE=int(real_kv_hash_mode),
+                ENABLE_WRITE_INPUT_ASSERT=enable_write_input_assert,
+                CANARY_BUF_PAIRED=dispatch.paired(canary_buf),
+                REAL_KV_SOURCES_COUNT=sources.inline(real_kv_sources),
+                REAL_KV_SOURCES_TABLE=sources.is_table(real_kv_sources),
+                REAL_KV_HASH_TILE=real_kv_hash_form.tile,
+                REAL_KV_HASH_ALIGNMENT=real_kv_hash_form.alignment,
+                REAL_KV_HASH_CUT=real_kv_hash_form.cut,
+                BLOCK=block,
+                num_warps=num_warps,
+                **dispatch.at_most(registers),
+            )
+            return
         programs = write_req_capacity
         if programs > 0:
             run(
