@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,7 +41,9 @@ def test_suite_runs(cases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     lines = capsys.readouterr().out.splitlines()
     for name in SURFACES:
         line = next(line for line in lines if line.startswith(f"{name}: "))
-        assert line.count("8/8 equal") == (3 if "in launches" in line else 2)
+        counts = re.findall(r"(\d+)/(\d+) equal", line)
+        assert len(counts) == (3 if name == "canary_write" else 2), line
+        assert all(equal == of and int(of) >= 6 for equal, of in counts), line
     assert gpu_cases.judge_results(cases, results) == []
 
 

@@ -17,8 +17,9 @@ from kvcanary_gen.ir import RecurrenceDomain
 from kvcanary_gen.oracle.case import Case, calls
 from kvcanary_gen.oracle.draw import seeded
 from kvcanary_gen.oracle.interpreter import Machine, segments
-from tests.support.calls import call, in_launches, in_one_program, objects, values_of, wrong
+from tests.support.calls import call, in_launches, in_one_program, keywords, objects, values_of, wrong
 from tests.support.program import PROGRAM, SURFACES, both_kinds, drawer
+from tests.support.strategies import quick
 
 ONCE = [name for name, surface in SURFACES.items() if any(len(phases(kernel)) > 1 for kernel in surface.kernels)]
 # The longest segments that lanes go along together, and sizes of calls that have longer ones.
@@ -66,6 +67,21 @@ def test_more_entries_than_lanes(name: str, hostile: bool) -> None:
         assert programs == [5]
         assert wrong(case, "triton", values_of(case, given)) == []
     assert ("long", True) in seen
+
+
+@pytest.mark.usefixtures("interpreted")
+@both_kinds
+@pytest.mark.parametrize("name", ONCE)
+def test_bound_launchers_keep_their_way(name: str, hostile: bool) -> None:
+    """What was bound to launches stays with them, and leaves what one program does."""
+    surface = SURFACES[name]
+    drawn = (seeded(drawer(name, hostile), f"bound {seed}", large=False) for seed in range(20))
+    for case in [case for case in drawn if quick(case)][:4]:
+        given = objects(surface, case.args)
+        with in_launches():
+            bound = getattr(kvcanary, surface.binder)(**keywords(surface, given), backend="triton")
+        bound()
+        assert wrong(case, "triton", values_of(case, given)) == []
 
 
 SHAPES = [(32, 1, 255), (256, 8, None)]
