@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +152,10 @@ def compile_kernel(spec: Specialisation, target: GPUTarget, *, debug: bool = Fal
     }
     if spec.registers is not None and target.backend == "cuda":
         options["maxnreg"] = spec.registers
+    if "OVERLAPS" in spec.constants and target.backend == "cuda" and int(target.arch) >= 90:
+        # As launches on such a GPU are.
+        spec = replace(spec, constants={**spec.constants, "OVERLAPS": True})
+        options["launch_pdl"] = True
     return triton.compile(_source(spec), target=target, options=options)
 
 
@@ -194,7 +198,8 @@ def _source(spec: Specialisation) -> Any:
 
 
 def _flags(constants: dict[str, object]) -> str:
-    return " ".join(f"{name}={value}" for name, value in constants.items() if "BLOCK" not in name.upper())
+    shown = {name: value for name, value in constants.items() if "BLOCK" not in name.upper() and name != "OVERLAPS"}
+    return " ".join(f"{name}={value}" for name, value in shown.items())
 
 
 # ---- what comes out: NVIDIA ------------------------------------------------------------------------------------------

@@ -156,6 +156,7 @@ def _specialisation(
     constants |= {paired_name(name): whole for name in emitted.paired}
     constants |= {pointer_name(name): None for name in missing}
     constants |= statics
+    constants["OVERLAPS"] = False  # set where a target can do that
     numbers = [*emitted.sizes, *emitted.scalars, *(["lanes"] if emitted.lanes else [])]
     signature = {pointer_name(name): _POINTERS[kernel.tensors[name].dtype] for name in emitted.pointers}
     signature |= dict.fromkeys(numbers, "i64")

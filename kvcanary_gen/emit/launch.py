@@ -198,7 +198,7 @@ class LaunchEmitter:
             lines.append(f"{inner}**dispatch.at_most(registers),")
         elif phase.kernel.schedule.registers is not None:
             lines.append(f"{inner}**dispatch.at_most({phase.kernel.schedule.registers}),")
-        return [*lines, f"{pad})"]
+        return [*lines, f"{inner}**dispatch.overlapping({self.first}),", f"{pad})"]
 
 
 def _arrival(fold: FoldIR) -> list[tuple[str, Code]]:

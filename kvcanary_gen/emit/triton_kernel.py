@@ -96,7 +96,7 @@ class KernelEmitter:
         facts = Facts(program.functions, {})
         taken = {name for name, _ in kernel.lets} | {o.total for o in kernel.offsets} | set(kernel.dims)
         taken |= {state.name for state in kernel.state} | {name for name, _ in kernel.segment_lets}
-        taken |= {scalar.name for scalar in kernel.scalars} | {"mask", "BLOCK", "SCAN", "lanes"}
+        taken |= {scalar.name for scalar in kernel.scalars} | {"mask", "BLOCK", "SCAN", "OVERLAPS", "lanes"}
         taken |= set(domain_names(kernel.domain))
         self.block = Block(
             tensors=kernel.tensors,
@@ -110,6 +110,7 @@ class KernelEmitter:
     def emit(self) -> TritonKernel:
         domain = self.kernel.domain
         block = self.block
+        block.text("lang.begin(OVERLAPS)")
         emit_launch_counters(self, always=True)
         if domain.when is not None:
             self._when(domain.when)
@@ -181,6 +182,7 @@ class KernelEmitter:
         constants.append("BLOCK: tl.constexpr,")
         if searches(kernel.domain):
             constants.append("SCAN: tl.constexpr,")
+        constants.append("OVERLAPS: tl.constexpr,")
         groups.append(("constants", constants))
         lines = ["@lang.kernel", f"def _{kernel.name}_kernel("]
         for title, entries in groups:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -21,6 +22,9 @@ INTERPRETED = not isinstance(lang.saturating_add, triton.JITFunction)
 ONE_PROGRAM = True
 # Blocks of entries that it takes at most.
 ROUNDS = 4
+
+# Whether kernels may begin while the launch ahead of them still ends. Turned off, each begins when that has ended.
+OVERLAP = True
 
 _GPUS = ("cuda", "xpu")
 _VARIABLE = "KVCANARY_BACKEND"
@@ -85,6 +89,19 @@ def at_most(registers: int | None) -> dict[str, int]:
 def paired(words: torch.Tensor) -> bool:
     """Whether rows of 8-byte words begin at multiples of 16 bytes, so that kernels load two words at once."""
     return words.shape[1] % 2 == 0 and words.data_ptr() % 16 == 0
+
+
+def overlapping(tensor: torch.Tensor) -> dict[str, bool]:
+    """Launch options of kernels that may begin before the launch ahead of them has ended, where the GPU can do that."""
+    index = tensor.device.index if OVERLAP and tensor.device.type == "cuda" else None
+    return {"OVERLAPS": True, "launch_pdl": True} if index is not None and _overlaps(index) else {"OVERLAPS": False}
+
+
+@functools.cache
+def _overlaps(index: int) -> bool:
+    """Whether a GPU knows programmatic dependent launches: NVIDIA's, from Hopper on."""
+    known = not INTERPRETED and torch.version.cuda is not None and hasattr(lang.cuda, "gdc_wait")
+    return known and torch.cuda.get_device_capability(index) >= (9, 0)
 
 
 def refuse_capture(op: str, tensor: torch.Tensor) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
 
 INT64_MAX = tl.constexpr(0x7FFFFFFFFFFFFFFF)
 
@@ -21,6 +22,17 @@ def kernel(function: Callable[..., Any]) -> Any:
     parameters = inspect.signature(function).parameters.items()
     runtime = [name for name, parameter in parameters if "constexpr" not in str(parameter.annotation)]
     return triton.jit(function, do_not_specialize=runtime)
+
+
+@triton.jit
+def begin(OVERLAPS: tl.constexpr):
+    """The first thing that a kernel does, so that it may be launched while the one before it still ends.
+
+    Waits until that one is done and all that it stored is seen, and allows the next one the same.
+    """
+    if OVERLAPS:
+        cuda.gdc_wait()
+        cuda.gdc_launch_dependents()
 
 
 @triton.jit

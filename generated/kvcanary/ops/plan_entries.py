@@ -371,6 +371,7 @@ def _plan_entries_kernel(
     HAS_REQ_TO_VERIFY_EXPECTED_TOKENS_VALID_LENS: tl.constexpr,
     BLOCK: tl.constexpr,
     SCAN: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """One verify entry for every cached position of every live request."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
@@ -383,6 +384,7 @@ def _plan_entries_kernel(
     token_width = token_width.to(tl.int64) + 0
     kv_token_id_vs_position_offset = kv_token_id_vs_position_offset.to(tl.int64) + 0
     swa_window_size = swa_window_size.to(tl.int64) + 0
+    lang.begin(OVERLAPS)
     if tl.load(verify_enable_ptr).to(tl.int64) == 0:
         return
     start = tl.program_id(0).to(tl.int64) * BLOCK
@@ -500,6 +502,7 @@ def launch(
             BLOCK=512,
             SCAN=1024,
             num_warps=4,
+            **dispatch.overlapping(req_pool_indices),
         )
 
 

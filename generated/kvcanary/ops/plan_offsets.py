@@ -367,6 +367,7 @@ def _plan_offsets_kernel(
     # constants
     HAS_FULL_TO_SWA_INDEX_MAPPING: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Where each request's entries begin, in the verify plan and among the new tokens."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
@@ -379,6 +380,7 @@ def _plan_offsets_kernel(
     write_req_capacity = write_req_capacity.to(tl.int64) + 0
     swa_window_size = swa_window_size.to(tl.int64) + 0
     verify_capacity = verify_capacity.to(tl.int64) + 0
+    lang.begin(OVERLAPS)
     verify_total = tl.zeros([], tl.int64)
     write_total = tl.zeros([], tl.int64)
     start = tl.zeros([], tl.int64)
@@ -487,6 +489,7 @@ def launch(
             HAS_FULL_TO_SWA_INDEX_MAPPING=full_to_swa_index_mapping is not None,
             BLOCK=256,
             num_warps=8,
+            **dispatch.overlapping(req_pool_indices),
         )
 
 

@@ -173,6 +173,7 @@ def _scatter_req_token_ids_kernel(
     # constants
     BLOCK: tl.constexpr,
     SCAN: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Copies each request's token ids into its row of the token pool. Tokens that do not fit the row are dropped."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
@@ -181,6 +182,7 @@ def _scatter_req_token_ids_kernel(
     pool_rows = pool_rows.to(tl.int64) + 0
     pool_width = pool_width.to(tl.int64) + 0
     lanes = lanes.to(tl.int64) + 0
+    lang.begin(OVERLAPS)
     program = tl.program_id(0).to(tl.int64)
     segment = program // lanes
     first, end = lang.segment_bounds(segment, True, offsets_ptr, num_tokens)
@@ -248,6 +250,7 @@ def launch(
             BLOCK=1024,
             SCAN=1024,
             num_warps=4,
+            **dispatch.overlapping(flat_in),
         )
 
 

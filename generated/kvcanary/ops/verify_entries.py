@@ -79,6 +79,7 @@ def _verify_entries_kernel(
     REAL_KV_HASH_ALIGNMENT: tl.constexpr,
     REAL_KV_HASH_CUT: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Compares the fingerprint of every planned entry with what it should be."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
@@ -87,6 +88,7 @@ def _verify_entries_kernel(
     canary_buf_words = canary_buf_words.to(tl.int64) + 0
     ring_capacity = ring_capacity.to(tl.int64) + 0
     kernel_kind = kernel_kind.to(tl.int64) + 0
+    lang.begin(OVERLAPS)
     if tl.program_id(0) == 0:
         tl.atomic_add(kernel_run_counter_ptr, tl.full([], 1, tl.int64), sem="relaxed")
     if tl.load(verify_enable_ptr).to(tl.int64) == 0:
@@ -283,6 +285,7 @@ def launch(
             BLOCK=block,
             num_warps=num_warps,
             **dispatch.at_most(registers),
+            **dispatch.overlapping(canary_buf),
         )
 
 

@@ -93,6 +93,7 @@ def _verify_planned_kernel(
     REAL_KV_HASH_ALIGNMENT: tl.constexpr,
     REAL_KV_HASH_CUT: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Verifies every cached position of every live request, whose entries are computed and not stored."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
@@ -109,6 +110,7 @@ def _verify_planned_kernel(
     kv_token_id_vs_position_offset = kv_token_id_vs_position_offset.to(tl.int64) + 0
     swa_window_size = swa_window_size.to(tl.int64) + 0
     verify_capacity = verify_capacity.to(tl.int64) + 0
+    lang.begin(OVERLAPS)
     if tl.program_id(0) == 0:
         tl.atomic_add(kernel_run_counter_ptr, tl.full([], 1, tl.int64), sem="relaxed")
     if tl.load(verify_enable_ptr).to(tl.int64) == 0:
@@ -373,6 +375,7 @@ def launch(
             BLOCK=block,
             num_warps=num_warps,
             **dispatch.at_most(registers),
+            **dispatch.overlapping(req_pool_indices),
         )
 
 

@@ -43,6 +43,7 @@ def _write_entries_chain_kernel(
     # constants
     CANARY_BUF_PAIRED: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Walks along each segment of write_entries, and saves the state before every entry."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
@@ -54,6 +55,7 @@ def _write_entries_chain_kernel(
     write_chain_len = write_chain_len.to(tl.int64) + 0
     write_chain_words = write_chain_words.to(tl.int64) + 0
     kernel_kind = kernel_kind.to(tl.int64) + 0
+    lang.begin(OVERLAPS)
     count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
     segment = tl.program_id(0).to(tl.int64)
     if segment >= count:
@@ -207,6 +209,7 @@ def _write_entries_kernel(
     REAL_KV_HASH_CUT: tl.constexpr,
     BLOCK: tl.constexpr,
     SCAN: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Stores the fingerprints of the new tokens, each request's chain going on from its seed."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
@@ -218,6 +221,7 @@ def _write_entries_kernel(
     canary_buf_words = canary_buf_words.to(tl.int64) + 0
     ring_capacity = ring_capacity.to(tl.int64) + 0
     kernel_kind = kernel_kind.to(tl.int64) + 0
+    lang.begin(OVERLAPS)
     if tl.program_id(0) == 0:
         tl.atomic_add(kernel_run_counter_ptr, tl.full([], 1, tl.int64), sem="relaxed")
     count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
@@ -431,6 +435,7 @@ def _write_entries_after_kernel(
     CANARY_BUF_PAIRED: tl.constexpr,
     BLOCK: tl.constexpr,
     SCAN: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Looks at every entry of write_entries again, now that all is stored."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
@@ -442,6 +447,7 @@ def _write_entries_after_kernel(
     canary_buf_words = canary_buf_words.to(tl.int64) + 0
     ring_capacity = ring_capacity.to(tl.int64) + 0
     kernel_kind = kernel_kind.to(tl.int64) + 0
+    lang.begin(OVERLAPS)
     count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
     program = tl.program_id(0).to(tl.int64)
     # Segments that share entries, as broken offsets make them, are taken one by one.
@@ -603,6 +609,7 @@ def _write_entries_once_kernel(
     REAL_KV_HASH_ALIGNMENT: tl.constexpr,
     REAL_KV_HASH_CUT: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """All of write_entries in one program, for few segments and few entries."""
     # The interpreter passes small integers as int32; the sum forces 64 bits and costs nothing compiled.
@@ -614,6 +621,7 @@ def _write_entries_once_kernel(
     write_chain_len = write_chain_len.to(tl.int64) + 0
     write_chain_words = write_chain_words.to(tl.int64) + 0
     kernel_kind = kernel_kind.to(tl.int64) + 0
+    lang.begin(OVERLAPS)
     if tl.program_id(0) == 0:
         tl.atomic_add(kernel_run_counter_ptr, tl.full([], 1, tl.int64), sem="relaxed")
     count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
@@ -1013,6 +1021,7 @@ def launch(
                 BLOCK=block,
                 num_warps=num_warps,
                 **dispatch.at_most(registers),
+                **dispatch.overlapping(write_offsets),
             )
             return
         programs = write_req_capacity
@@ -1041,6 +1050,7 @@ def launch(
                 CANARY_BUF_PAIRED=dispatch.paired(canary_buf),
                 BLOCK=32,
                 num_warps=1,
+                **dispatch.overlapping(write_offsets),
             )
         programs = dispatch.cdiv(num_new_tokens, 64)
         programs = max(1, programs)  # one at least counts the launch
@@ -1084,6 +1094,7 @@ def launch(
             SCAN=1024,
             num_warps=2,
             **dispatch.at_most(255),
+            **dispatch.overlapping(write_offsets),
         )
         programs = dispatch.cdiv(num_new_tokens, 64)
         if programs > 0:
@@ -1112,6 +1123,7 @@ def launch(
                 SCAN=1024,
                 num_warps=2,
                 **dispatch.at_most(255),
+                **dispatch.overlapping(write_offsets),
             )
 
 
