@@ -1050,7 +1050,7 @@ def launch(
                 CANARY_BUF_PAIRED=dispatch.paired(canary_buf),
                 BLOCK=32,
                 num_warps=1,
-                **dispatch.overlapping(write_offsets),
+                OVERLAPS=False,
             )
         programs = dispatch.cdiv(num_new_tokens, 64)
         programs = max(1, programs)  # one at least counts the launch
