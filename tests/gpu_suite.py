@@ -81,11 +81,13 @@ class Surface:
             getattr(self.package, self.described["reference"])(**self.arguments(memory))
             return
         dispatch = importlib.import_module(f"{self.package.__name__}.core.dispatch")
-        dispatch.ONE_PROGRAM = side == "triton"
+        dispatch.ONE_PROGRAM, usual = side == "triton", dispatch.PER_SEGMENT
+        # Long segments too, which a program takes, but not by itself.
+        dispatch.PER_SEGMENT = 1 << 20
         try:
             getattr(self.package, self.described["launcher"])(**self.arguments(memory), backend="triton")
         finally:
-            dispatch.ONE_PROGRAM = True
+            dispatch.ONE_PROGRAM, dispatch.PER_SEGMENT = True, usual
 
     def bind(self, memory: Memory) -> Callable[[], None]:
         """A bound launcher; binding must leave every argument as it is."""

@@ -91,18 +91,20 @@ SHAPES = [(32, 1, 255), (256, 8, None)]
     ("segments_", "entries", "want"),
     [
         (0, 0, SHAPES[0]),
-        (32, 128, SHAPES[0]),
+        (32, 64, SHAPES[0]),
         (33, 1, SHAPES[1]),
-        (1, 129, SHAPES[1]),
-        (256, 1000, SHAPES[1]),
+        (65, 129, SHAPES[1]),
+        (256, 512, SHAPES[1]),
+        (32, 65, None),
         (257, 1, None),
-        (1, 1001, None),
+        (256, 501, None),
     ],
 )
 def test_sizes_alone_choose(segments_: int, entries: int, want: tuple[int, int, int | None] | None) -> None:
-    assert dispatch.one_program(segments_, entries, 1000, SHAPES) == want
+    most = 500 if entries == 501 else 1000
+    assert dispatch.one_program(segments_, entries, most, SHAPES) == want
     with in_launches():
-        assert dispatch.one_program(segments_, entries, 1000, SHAPES) is None
+        assert dispatch.one_program(segments_, entries, most, SHAPES) is None
 
 
 class Launches:
@@ -172,17 +174,17 @@ IN_LAUNCHES = [("chain", 32), ("", 64), ("after", 64)]
     [
         (1, 1, 0, [("once", 32)]),
         (1, 0, 0, [("once", 32)]),
-        (32, 128, 16, [("once", 32)]),
+        (32, 64, 16, [("once", 32)]),
+        (32, 65, 16, IN_LAUNCHES),
         (64, 64, 0, [("once", 256)]),
         (300, 300, 32, [("once", 512)]),
-        (1024, 1024, 0, [("once", 1024)]),
-        (1024, 1024, 16, IN_LAUNCHES),
-        (1025, 4, 0, IN_LAUNCHES),
-        (4, 1025, 0, IN_LAUNCHES),
-        (1, 1, 512, [("once", 256)]),
-        (4, 256, 512, [("once", 256)]),
-        (4, 257, 512, IN_LAUNCHES),
-        (257, 1, 512, IN_LAUNCHES),
+        (512, 512, 0, [("once", 512)]),
+        (512, 513, 0, IN_LAUNCHES),
+        (513, 4, 0, IN_LAUNCHES),
+        (1, 1, 512, [("once", 64)]),
+        (64, 128, 512, [("once", 64)]),
+        (64, 129, 512, IN_LAUNCHES),
+        (65, 1, 512, IN_LAUNCHES),
     ],
 )
 def test_a_small_batch_is_one_launch(

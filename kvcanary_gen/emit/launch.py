@@ -21,7 +21,7 @@ from kvcanary_gen.emit.triton_expr import flag_name
 from kvcanary_gen.emit.triton_kernel import TritonKernel, searches
 from kvcanary_gen.expr.nodes import names_of, negated
 from kvcanary_gen.expr.phases import once_schedule
-from kvcanary_gen.ir import ChainDomain, FoldIR, KernelIR, OnceDomain
+from kvcanary_gen.ir import ChainDomain, EntriesDomain, FoldIR, KernelIR, OnceDomain
 from kvcanary_gen.schema.code import Folding
 
 SCAN_BLOCK = 1024
@@ -198,8 +198,8 @@ class LaunchEmitter:
             lines.append(f"{inner}**dispatch.at_most(registers),")
         elif phase.kernel.schedule.registers is not None:
             lines.append(f"{inner}**dispatch.at_most({phase.kernel.schedule.registers}),")
-        if isinstance(phase.kernel.domain, ChainDomain):
-            # Walks are all latency: begun early, they would share what is left of few multiprocessors.
+        if isinstance(phase.kernel.domain, (ChainDomain, EntriesDomain)):
+            # Walks are all latency: what begins early takes their place, or leaves them that of few multiprocessors.
             return [*lines, f"{inner}OVERLAPS=False,", f"{pad})"]
         return [*lines, f"{inner}**dispatch.overlapping({self.first}),", f"{pad})"]
 

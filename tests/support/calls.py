@@ -114,6 +114,10 @@ def in_the_way_of(side: str, package: ModuleType = kvcanary) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if side != "triton":
             stack.enter_context(in_launches(package))
+        else:
+            # Long segments too, which a program takes, but not by itself.
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setattr(package.core.dispatch, "PER_SEGMENT", 1 << 20)
         if side == "triton, last program first":
             stack.enter_context(last_program_first())
         yield

@@ -20,8 +20,8 @@ INTERPRETED = not isinstance(lang.saturating_add, triton.JITFunction)
 
 # Whether one program may do all of a small batch. Tests turn it off, to compare the results of both ways.
 ONE_PROGRAM = True
-# Blocks of entries that it takes at most.
-ROUNDS = 4
+# Blocks of entries that it takes at most, and entries for each segment: longer ones are walked faster side by side.
+ROUNDS, PER_SEGMENT = 4, 2
 
 # Whether kernels may begin while the launch ahead of them still ends. Turned off, each begins when that has ended.
 OVERLAP = True
@@ -73,10 +73,10 @@ def one_program(
 
     Args:
         segments: their number; each needs a lane.
-        entries: their number, at most `most`, and at most `ROUNDS` times the lanes.
+        entries: their number, at most `most`, `ROUNDS` times the lanes, and `PER_SEGMENT` times the segments.
         shapes: what there is to choose from, in ascending order.
     """
-    if not ONE_PROGRAM or entries > most:
+    if not ONE_PROGRAM or entries > min(most, PER_SEGMENT * segments):
         return None
     return next((shape for shape in shapes if segments <= shape[0] and entries <= ROUNDS * shape[0]), None)
 

@@ -969,14 +969,14 @@ def launch(
     real_kv_hash_form = sources.real_kv_hash_form(real_kv_sources, real_kv_hash_mode)
     # One program takes few segments and entries: launches would take longer than the work.
     if real_kv_hash_form.tile == sources.LARGEST_TILE:
-        shape = dispatch.one_program(write_req_capacity, num_new_tokens, 256, [(256, 8, 255)])
+        shape = dispatch.one_program(write_req_capacity, num_new_tokens, 128, [(64, 4, 255)])
     elif real_kv_sources:
         shape = dispatch.one_program(
-            write_req_capacity, num_new_tokens, 1024, [(32, 1, 255), (256, 8, 255), (512, 16, 128)]
+            write_req_capacity, num_new_tokens, 512, [(32, 1, 255), (256, 8, 255), (512, 16, 128)]
         )
     else:
         shape = dispatch.one_program(
-            write_req_capacity, num_new_tokens, 1024, [(32, 1, 255), (256, 8, 255), (512, 16, 128), (1024, 16, 128)]
+            write_req_capacity, num_new_tokens, 512, [(32, 1, 255), (256, 8, 255), (512, 16, 128)]
         )
     with dispatch.on_device(write_offsets):
         if shape is not None:
@@ -1094,7 +1094,7 @@ def launch(
             SCAN=1024,
             num_warps=2,
             **dispatch.at_most(255),
-            **dispatch.overlapping(write_offsets),
+            OVERLAPS=False,
         )
         programs = dispatch.cdiv(num_new_tokens, 64)
         if programs > 0:
@@ -1123,7 +1123,7 @@ def launch(
                 SCAN=1024,
                 num_warps=2,
                 **dispatch.at_most(255),
-                **dispatch.overlapping(write_offsets),
+                OVERLAPS=False,
             )
 
 
