@@ -51,7 +51,11 @@ class Gain:
 
 def form(job: Specialisation) -> str:
     """A form's name within its kernel: its constants, except what is left out, and block sizes that there is one of."""
-    hidden = {"SCAN", "OVERLAPS"} if job.sized else {"SCAN", "OVERLAPS", *(name for name in job.constants if "BLOCK" in name)}
+    hidden = (
+        {"SCAN", "OVERLAPS"}
+        if job.sized
+        else {"SCAN", "OVERLAPS", *(name for name in job.constants if "BLOCK" in name)}
+    )
     shown = {n: v for n, v in job.constants.items() if v is not None and n not in hidden}
     return " ".join(f"{name}={value}" for name, value in shown.items())
 

@@ -35,7 +35,7 @@ from kvcanary_gen.emit.triton_kernel import TritonKernel, emit_kernels, searches
 from kvcanary_gen.expr.phases import once_schedule
 from kvcanary_gen.ir import FoldIR, KernelIR, OnceDomain, Program
 from kvcanary_gen.oracle.evaluate import evaluate
-from kvcanary_gen.schema.code import Folding, Schedule
+from kvcanary_gen.schema.code import Schedule, Shape
 
 Loader = Callable[[str], ModuleType]
 
@@ -122,7 +122,7 @@ def _source_forms(emitted: TritonKernel, statics: dict[str, int]) -> Iterator[di
         yield {**chosen, **dict.fromkeys(missing)}
 
 
-def _schedules(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, object]) -> Sequence[Schedule | Folding]:
+def _schedules(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, object]) -> Sequence[Schedule | Shape]:
     """How the form is launched: a fold of large tiles may be a long one."""
     schedule = kernel.schedule
     long = any(statics.get(tile_name(fold.name)) == TILE for fold in folds)
@@ -132,6 +132,8 @@ def _schedules(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, obje
             return [] if once.folding is None else [once.folding]
         given = any(statics.get(count_name(fold.sources)) or statics.get(table_name(fold.sources)) for fold in folds)
         return [shape for shape in once.shapes if shape.folds or not given]
+    if schedule.rounds:
+        return schedule.rounds
     if schedule.folding is not None and long:
         return [schedule.folding]
     return [schedule]
@@ -143,7 +145,7 @@ def _specialisation(
     function: object,
     given: frozenset[str],
     statics: dict[str, int | bool | None],
-    schedule: Schedule | Folding,
+    schedule: Schedule | Shape,
 ) -> Specialisation:
     # Of some tensors a kernel only asks whether they are there.
     missing = [name for name in emitted.flags if name not in given and name in emitted.pointers]

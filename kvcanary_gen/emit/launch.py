@@ -22,7 +22,7 @@ from kvcanary_gen.emit.triton_kernel import TritonKernel, searches
 from kvcanary_gen.expr.nodes import names_of, negated
 from kvcanary_gen.expr.phases import once_schedule
 from kvcanary_gen.ir import ChainDomain, EntriesDomain, FoldIR, KernelIR, OnceDomain
-from kvcanary_gen.schema.code import Folding
+from kvcanary_gen.schema.code import Shape
 
 SCAN_BLOCK = 1024
 
@@ -118,7 +118,7 @@ class LaunchEmitter:
         ]
 
     @staticmethod
-    def _choice(phase: TritonKernel, most: int, shapes: Sequence[Folding], indent: int) -> list[str]:
+    def _choice(phase: TritonKernel, most: int, shapes: Sequence[Shape], indent: int) -> list[str]:
         domain = phase.kernel.domain
         assert isinstance(domain, OnceDomain)
         given = [f"({shape.block}, {shape.num_warps}, {shape.registers})" for shape in shapes]
@@ -151,12 +151,17 @@ class LaunchEmitter:
         """Whether the block depends on the call: on how much is folded, or on how small it is."""
         if isinstance(phase.kernel.domain, OnceDomain):
             return True
-        return bool(phase.folds) and phase.kernel.schedule.folding is not None
+        schedule = phase.kernel.schedule
+        return (bool(phase.folds) and schedule.folding is not None) or bool(schedule.rounds)
 
     def _block(self, phase: TritonKernel, indent: int) -> list[str]:
         if not self._chooses(phase):
             return []
         schedule, pad = phase.kernel.schedule, " " * indent
+        if schedule.rounds:
+            listed = ", ".join(f"({s.block}, {s.num_warps}, {s.registers})" for s in schedule.rounds)
+            choice = invoke("dispatch.one_round", host_code(phase.kernel.domain.count), f"[{listed}]")
+            return statement("block, num_warps, registers = ", choice, indent)
         assert schedule.folding is not None
         long = " or ".join(f"{fold.name}_form.long" for fold in phase.folds)
         both = [f"({s.block}, {s.num_warps}, {s.registers})" for s in (schedule.folding, schedule)]

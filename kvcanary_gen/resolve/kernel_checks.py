@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.expr.nodes import Call, Fold, Node, Var
 from kvcanary_gen.expr.schedule import segment_schedule
-from kvcanary_gen.ir import Domain, RecurrenceDomain, SegmentDomain, StoreIR, TensorArg
+from kvcanary_gen.ir import Domain, RecurrenceDomain, ScanDomain, SegmentDomain, StoreIR, TensorArg
 from kvcanary_gen.located import LocatedStr
 from kvcanary_gen.resolve.kernel_reader import KernelReader
 
@@ -34,19 +34,34 @@ def check_written(reader: KernelReader, writers: dict[str, list[str]], complete:
 
 
 def check_schedule(reader: KernelReader, domain: Domain | None) -> None:
-    """One program that does all is a way to launch recurrences, and takes the first block that is large enough."""
-    once = reader.kernel.schedule.once
+    """One program that does all is a way to launch recurrences, and takes the first block that is large enough.
+
+    So does a scan that has several blocks to choose from.
+    """
+    schedule = reader.kernel.schedule
+    if schedule.rounds and domain is not None:
+        place = reader.place("schedule", "rounds", key=True)
+        if not isinstance(domain, ScanDomain):
+            reader.fail(place, "KVG-034", "`rounds` belongs to a scan domain")
+        elif schedule.model_fields_set & {"block", "num_warps", "registers"}:
+            reader.fail(place, "KVG-034", "`rounds` stands in the place of `block`, `num_warps` and `registers`")
+        else:
+            _check_ascending(reader, [shape.block for shape in schedule.rounds], "KVG-034", "schedule", "rounds")
+    once = schedule.once
     if once is None or domain is None:
         return
     place = reader.place("schedule", "once", key=True)
     if not isinstance(domain, RecurrenceDomain):
         reader.fail(place, "KVG-037", "`once` belongs to a recurrence, which has several launches to save")
         return
-    blocks = [shape.block for shape in once.shapes]
+    _check_ascending(reader, [shape.block for shape in once.shapes], "KVG-037", "schedule", "once", "shapes")
+
+
+def _check_ascending(reader: KernelReader, blocks: list[int], rule: str, *path: str) -> None:
     if sorted(set(blocks)) != blocks:
         listed = ", ".join(map(str, blocks))
-        message = f"`shapes` must have blocks in ascending order, none twice, got {listed}"
-        reader.fail(reader.place("schedule", "once", "shapes", key=True), "KVG-037", message)
+        message = f"`{path[-1]}` must have blocks in ascending order, none twice, got {listed}"
+        reader.fail(reader.place(*path, key=True), rule, message)
 
 
 def check_order(

@@ -15,7 +15,20 @@ from kvcanary_gen.resolve.context import Context
 # Modules, parameters and variables of the generated code, which a name of the spec would hide there.
 _MODULES = {"bound", "checks", "core", "device", "dispatch", "eager", "errors", "functions", "hashing", "lang"}
 _MODULES |= {"layout", "ops", "runtime", "structs", "tl", "torch", "triton"}
-_VARIABLES = {"BLOCK", "OVERLAPS", "SCAN", "backend", "cls", "lanes", "launch", "mask", "named", "op", "programs", "reference"}
+_VARIABLES = {
+    "BLOCK",
+    "OVERLAPS",
+    "SCAN",
+    "backend",
+    "cls",
+    "lanes",
+    "launch",
+    "mask",
+    "named",
+    "op",
+    "programs",
+    "reference",
+}
 _VARIABLES |= {"run", "segments", "self", "tensors", "validate"}
 # Builtins that the generated code calls, and all: what the package exports must not hide those of its users.
 _CALLED = {"bool", "int", "len", "max", "min", "object", "range", "str"}

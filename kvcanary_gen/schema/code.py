@@ -65,15 +65,19 @@ _REGISTERS = (
 )
 
 
-class Folding(SpecModel):
-    """How a kernel is launched whose folds read more than a tile of each source."""
+class Shape(SpecModel):
+    """Lanes, warps and registers of a program."""
 
     block: PowerOfTwo = Field(ge=16, le=16384)
     num_warps: PowerOfTwo = Field(ge=1, le=16, json_schema_extra={"enum": [1, 2, 4, 8, 16]})
     registers: StrictInt | None = Field(default=None, ge=16, le=255, description=_REGISTERS)
 
 
-class OnceShape(Folding):
+class Folding(Shape):
+    """How a kernel is launched whose folds read more than a tile of each source."""
+
+
+class OnceShape(Shape):
     """Lanes and warps of one program that takes a small batch."""
 
     folds: StrictBool = Field(
@@ -81,7 +85,7 @@ class OnceShape(Folding):
     )
 
 
-class OnceFolding(Folding):
+class OnceFolding(Shape):
     """How one program takes a small batch whose folds read the largest tiles."""
 
     entries: StrictInt = Field(
@@ -117,6 +121,11 @@ class Schedule(SpecModel):
     num_stages: StrictInt = Field(default=1, ge=1, le=8)
     registers: StrictInt | None = Field(default=None, ge=16, le=255, description=_REGISTERS)
     folding: Folding | None = Field(default=None, description="The same where bytes are folded, tile after tile.")
+    rounds: tuple[Shape, ...] = Field(
+        default=(),
+        description="Blocks of a scan in ascending order, in the place of `block`: a launch takes the first that holds "
+        "the whole count, so that one round is enough, or else the last.",
+    )
     once: Once | None = Field(
         default=None, description="When one program does all of a recurrence; as a `Once` without keys if missing."
     )

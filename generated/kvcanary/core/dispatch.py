@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 import triton
+from triton.language.extra import cuda
 
 from .. import errors
 from . import lang
@@ -81,6 +82,11 @@ def one_program(
     return next((shape for shape in shapes if segments <= shape[0] and entries <= ROUNDS * shape[0]), None)
 
 
+def one_round(count: int, shapes: Sequence[tuple[int, int, int | None]]) -> tuple[int, int, int | None]:
+    """Lanes, warps and registers of the first shape, in ascending order, that holds `count`; else of the last."""
+    return next((shape for shape in shapes if count <= shape[0]), shapes[-1])
+
+
 def at_most(registers: int | None) -> dict[str, int]:
     """Launch option that limits a thread's registers, which NVIDIA's assembler alone takes."""
     return {} if registers is None or torch.version.cuda is None else {"maxnreg": registers}
@@ -100,7 +106,7 @@ def overlapping(tensor: torch.Tensor) -> dict[str, bool]:
 @functools.cache
 def _overlaps(index: int) -> bool:
     """Whether a GPU knows programmatic dependent launches: NVIDIA's, from Hopper on."""
-    known = not INTERPRETED and torch.version.cuda is not None and hasattr(lang.cuda, "gdc_wait")
+    known = not INTERPRETED and torch.version.cuda is not None and hasattr(cuda, "gdc_wait")
     return known and torch.cuda.get_device_capability(index) >= (9, 0)
 
 

@@ -459,6 +459,7 @@ def launch(
     out_verify_offsets_scratch_len = out_verify_offsets_scratch.shape[0]
     out_write_offsets_len = out_write_offsets.shape[0]
     write_req_capacity = out_write_seed_slot_indices.shape[0]
+    block, num_warps, registers = dispatch.one_round(bs, [(128, 4, None), (256, 8, None), (1024, 16, None)])
     programs = 1
     if programs <= 0:
         return
@@ -487,8 +488,9 @@ def launch(
             swa_window_size,
             verify_capacity,
             HAS_FULL_TO_SWA_INDEX_MAPPING=full_to_swa_index_mapping is not None,
-            BLOCK=256,
-            num_warps=8,
+            BLOCK=block,
+            num_warps=num_warps,
+            **dispatch.at_most(registers),
             **dispatch.overlapping(req_pool_indices),
         )
 
