@@ -21,7 +21,11 @@ Lets = tuple[tuple[str, Node], ...]
 
 
 class Unfusable(Exception):
-    """Two kernels that cannot be fused, and why."""
+    """Two kernels that cannot be fused, and why; `lacks` is the scalar that would help."""
+
+    def __init__(self, message: str, lacks: str = "") -> None:
+        super().__init__(message)
+        self.lacks = lacks
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,8 @@ def _with_scalars(kernel: KernelIR, scalars: Mapping[str, ScalarArg]) -> KernelI
     lost = sorted({name for node in nodes for name in names_of(node, "dim")} - set(kernel.dims))
     missing = [name for name in lost if name not in scalars]
     if missing:
-        raise Unfusable(f"no tensor that is left says how long '{missing[0]}' is, nor is there a scalar of that name")
+        message = f"no tensor that is left says how long '{missing[0]}' is, nor is there a scalar of that name"
+        raise Unfusable(message, lacks=missing[0])
 
     def change(node: Node) -> Node:
         if isinstance(node, Var) and node.kind == "dim" and node.name in lost:

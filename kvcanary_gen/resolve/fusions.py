@@ -7,7 +7,6 @@ from dataclasses import replace
 from kvcanary_gen.ir import KernelIR, ScalarArg
 from kvcanary_gen.resolve.context import Arguments, Context
 from kvcanary_gen.resolve.fuse import Unfusable, fused
-from kvcanary_gen.schema.code import Kernel
 
 
 def resolve_fusions(context: Context, arguments: Arguments, kernels: dict[str, KernelIR]) -> dict[str, KernelIR]:
@@ -21,12 +20,13 @@ def resolve_fusions(context: Context, arguments: Arguments, kernels: dict[str, K
             if part is None and wanted not in context.failed("kernels", kernels):
                 context.unknown(context.document.mark("fusions", name, key), "kernel", wanted, kernels)
         kernel, entries = parts
-        if kernel is None or entries is None or len(entries.stores) < len(_declared(context, entries).store):
+        if kernel is None or entries is None or context.faulty & {kernel.name, entries.name}:
             continue
         try:
             whole = fused(kernel, entries, scalars)
         except Unfusable as problem:
-            context.out.add(context.document.mark("fusions", name), "KVG-045", f"{name} cannot be: {problem}")
+            if problem.lacks not in context.failed("arguments", arguments):
+                context.out.add(context.document.mark("fusions", name), "KVG-045", f"{name} cannot be: {problem}")
             continue
         found[name] = replace(
             whole,
@@ -38,17 +38,3 @@ def resolve_fusions(context: Context, arguments: Arguments, kernels: dict[str, K
             internal=True,
         )
     return found
-
-
-def _declared(context: Context, kernel: KernelIR) -> Kernel:
-    """A kernel as the spec has it; what is resolved lacks whatever has errors."""
-    declared: Kernel = context.document.section("kernels")[kernel.name]
-    return declared
-
-
-def is_whole(context: Context, kernel: KernelIR) -> bool:
-    """Whether sums and last stores of a kernel have no errors of their own."""
-    if kernel.entries is not None:
-        return True
-    declared = _declared(context, kernel)
-    return (len(kernel.offsets), len(kernel.finals)) == (len(declared.offsets), len(declared.finally_))
