@@ -83,6 +83,10 @@ def _with_values(kernel: KernelIR, domain: FlatDomain, found: _Entries) -> Kerne
 
     whole = changed(replace(kernel, domain=replace(domain, bound=domain.bound)), change)
     assert isinstance(whole.domain, FlatDomain)
+    given = {arg.name for arg in kernel.outputs}
+    shared = [arg.name for arg in entries.kernel.inputs if arg.name in given]
+    if shared:
+        raise Unfusable(f"{kernel.name} writes '{shared[0]}', which {entries.kernel.name} reads")
     if bound != segments.limit:
         raise Unfusable(f"{kernel.name} and {entries.kernel.name} have different limits")
     when = _both(segments.when, whole.domain.when)
