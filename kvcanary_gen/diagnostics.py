@@ -68,10 +68,17 @@ class Diagnostics:
     """Collects findings, so that one run reports all of them.
 
     With a `limit`, the finding that reaches it raises SpecError at once.
+    `unread` counts expressions without a meaning, those included of which nothing is said, as they use what is broken.
     """
 
     found: list[Diagnostic] = field(default_factory=list)
     limit: int | None = None
+    unread: int = 0
+
+    @property
+    def troubles(self) -> int:
+        """Grows with each finding, and with each expression that cannot be read."""
+        return len(self.found) + self.unread
 
     def add(self, mark: Mark, rule: str, message: str) -> None:
         """Records a finding; the message becomes one line of bounded length."""

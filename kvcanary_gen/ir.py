@@ -316,6 +316,8 @@ class KernelIR:
     after_lets: tuple[tuple[str, Node], ...] = ()
     # How many entries a fused kernel's points would be: all of its segments' together.
     entries: Node | None = None
+    # What a fused kernel is made of: the kernel whose points are kept, and the one that computes their entries.
+    made_of: tuple[str, ...] = ()
 
     @property
     def tensors(self) -> dict[str, TensorArg]:

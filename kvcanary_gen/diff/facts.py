@@ -188,6 +188,11 @@ _ORDERED = ("stores", "finals", "checks", "before", "after")
 
 
 def _kernel(kernel: KernelIR) -> Found:
+    if kernel.made_of:
+        # What it computes follows from the two, whose facts say it.
+        whole, entries = kernel.made_of
+        yield (f"fusion {kernel.name}",), Fact(Kind.SEMANTIC, f"{whole} with entries of {entries}")
+        return
     name = f"kernel {kernel.name}"
     yield (name,), Fact(Kind.SEMANTIC, inner=True)
     lets = inlined(kernel.lets)

@@ -58,10 +58,11 @@ def subjects(program: Program) -> Iterator[Subject]:
 def _code(program: Program) -> Iterator[Subject]:
     for kernel in program.kernels.values():
         parents = [op.launcher for op in program.operations.values() if kernel in [c.kernel for c in op.calls]]
-        what = "kernel" if kernel.entries is None else "fusion"
-        yield _public(what, kernel, [("part of", listing(parents))])
+        what = "fusion" if kernel.made_of else "kernel"
+        parts = [("made of", listing(list(kernel.made_of)))] if kernel.made_of else []
+        yield _public(what, kernel, [*parts, ("part of", listing(parents))])
         # A fused kernel has the names of the two that it is made of.
-        for name, _ in () if kernel.entries is not None else kernel.lets:
+        for name, _ in () if kernel.made_of else kernel.lets:
             yield Subject(
                 "let", f"{kernel.name}.{name}", f"A value of {kernel.name}.", ("kernels", kernel.name, "let", name)
             )

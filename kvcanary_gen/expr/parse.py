@@ -79,6 +79,7 @@ def parse_expr(text: LocatedStr, scope: Scope, want: Type | None, out: Diagnosti
         tree = checker.text.parse()
         return checker.typed(tree) if want is None else checker.of_type(tree, want, what)
     except Failed:
+        out.unread += 1
         return None
 
 
@@ -94,6 +95,7 @@ def parse_target(text: LocatedStr, scope: Scope, out: Diagnostics) -> tuple[str,
         name, indices = checker.element(tree)
         return name, tuple(indices), Type.INT
     except Failed:
+        out.unread += 1
         return None
 
 
@@ -104,4 +106,5 @@ def parse_record(text: LocatedStr, scope: Scope, out: Diagnostics) -> tuple[str,
         tree = checker.text.parse()
         return checker.record_element(tree) if isinstance(tree, ast.Subscript) else None
     except Failed:
+        out.unread += 1
         return None

@@ -124,6 +124,7 @@ def resolve_report(reader: KernelReader, scopes: Scopes, domain: Domain | None) 
         good = False
     enum = context.document.section("enums").get(report.reasons)
     if enum is None or enum.kind != "flag":
+        context.faulty.add(reader.name)
         if report.reasons not in context.failed("enums", context.document.section("enums")):
             context.unknown(reader.place("report", "reasons"), "flag enum", report.reasons, _flags(reader))
         good = False

@@ -25,11 +25,16 @@ _OFFSETS_TEXT = re.compile(r"offsets of (.+) up to (.+)\Z", re.DOTALL)
 
 @dataclass
 class Context:
-    """`noted` are sizes that cannot be read off any tensor and were reported once."""
+    """What resolvers share.
+
+    - noted: sizes that cannot be read off any tensor and were reported once.
+    - faulty: kernels with errors, their own or those of what they use; what is made of them is not reported too.
+    """
 
     document: Document
     out: Diagnostics
     noted: set[str] = field(default_factory=set)
+    faulty: set[str] = field(default_factory=set)
 
     @cached_property
     def constants(self) -> dict[str, tuple[Type, int]]:

@@ -21,7 +21,11 @@ Lets = tuple[tuple[str, Node], ...]
 
 
 class Unfusable(Exception):
-    """Two kernels that cannot be fused, and why."""
+    """Two kernels that cannot be fused, and why; `lacks` is the scalar that would help."""
+
+    def __init__(self, message: str, lacks: str = "") -> None:
+        super().__init__(message)
+        self.lacks = lacks
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,10 @@ def _with_values(kernel: KernelIR, domain: FlatDomain, found: _Entries) -> Kerne
 
     whole = changed(replace(kernel, domain=replace(domain, bound=domain.bound)), change)
     assert isinstance(whole.domain, FlatDomain)
+    given = {arg.name for arg in kernel.outputs}
+    shared = [arg.name for arg in entries.kernel.inputs if arg.name in given]
+    if shared:
+        raise Unfusable(f"{kernel.name} writes '{shared[0]}', which {entries.kernel.name} reads")
     if bound != segments.limit:
         raise Unfusable(f"{kernel.name} and {entries.kernel.name} have different limits")
     when = _both(segments.when, whole.domain.when)
@@ -155,7 +163,8 @@ def _with_scalars(kernel: KernelIR, scalars: Mapping[str, ScalarArg]) -> KernelI
     lost = sorted({name for node in nodes for name in names_of(node, "dim")} - set(kernel.dims))
     missing = [name for name in lost if name not in scalars]
     if missing:
-        raise Unfusable(f"no tensor that is left says how long '{missing[0]}' is, nor is there a scalar of that name")
+        message = f"no tensor that is left says how long '{missing[0]}' is, nor is there a scalar of that name"
+        raise Unfusable(message, lacks=missing[0])
 
     def change(node: Node) -> Node:
         if isinstance(node, Var) and node.kind == "dim" and node.name in lost:

@@ -154,7 +154,10 @@ class KernelReader:
                 message = f"'{scalar.name}' is a size already, the length of '{owner}'"
                 self.fail(self.listed[scalar.name], "KVG-014", message)
         for tensor in (*self.inputs, *self.outputs) if self.complete else ():
-            for size in unbound_sizes(tensor, {*self.dims, *self.context.noted}):
+            for size in unbound_sizes(tensor, self.dims):
+                self.context.faulty.add(self.name)
+                if size in self.context.noted:
+                    continue
                 self.context.noted.add(size)
                 message = f"size '{size}' of '{tensor.name}' is a whole axis of no tensor in {self.name}"
                 self.fail(self.listed[tensor.name], "KVG-031", message)

@@ -47,9 +47,12 @@ def resolve_kernels(
 ) -> dict[str, KernelIR]:
     found: dict[str, KernelIR] = {}
     for name, kernel in context.document.section("kernels").items():
+        before = context.out.troubles
         resolved = _kernel(KernelReader(context, name, kernel, arguments, functions, folds))
         if resolved is not None:
             found[name] = resolved
+        if resolved is None or context.out.troubles > before:
+            context.faulty.add(name)
     return found
 
 

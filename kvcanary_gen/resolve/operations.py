@@ -7,7 +7,6 @@ from kvcanary_gen.ir import CallIR, KernelIR, OperationIR, ScalarArg, SourcesArg
 from kvcanary_gen.resolve.context import Arguments, Context, size_names
 from kvcanary_gen.resolve.data import check_record, value_argument
 from kvcanary_gen.resolve.fuse import covers
-from kvcanary_gen.resolve.fusions import is_whole
 from kvcanary_gen.resolve.kernel_reader import bind_dims, unbound_sizes
 from kvcanary_gen.resolve.names import check_name
 from kvcanary_gen.schema.code import Call, Operation
@@ -57,15 +56,19 @@ class _Operation:
         for workspace in operation.workspaces:
             self._read_workspace(workspace, known)
         calls: list[CallIR] = []
+        sound: list[bool] = []
         for index, call in enumerate(operation.calls):
             kernel = kernels.get(call.kernel)
             if kernel is not None:
+                before = self.context.out.troubles
                 calls.append(CallIR(kernel, _Binder(self, index, call, kernel).bind()))
+                bound = len(calls[-1].bind) == len(kernel.arguments) and self.context.out.troubles == before
+                sound.append(bound and kernel.name not in self.context.faulty)
             elif call.kernel not in self.context.failed("kernels", kernels) | self.context.failed("fusions", kernels):
                 self.context.unknown(self._place("calls", index, "kernel"), "kernel", call.kernel, kernels)
         if not self.complete or len(calls) < len(operation.calls):
             return None
-        self._check_fusions(calls)
+        self._check_fusions(calls, sound)
         return OperationIR(
             self.name,
             operation.doc,
@@ -77,13 +80,17 @@ class _Operation:
             tuple(calls),
         )
 
-    def _check_fusions(self, calls: list[CallIR]) -> None:
-        """A fused kernel counts on an earlier launch for segments that are all entries there are."""
+    def _check_fusions(self, calls: list[CallIR], sound: list[bool]) -> None:
+        """A fused kernel counts on an earlier launch for segments that are all entries there are.
+
+        Args:
+            sound: for each call, whether it and its kernel are free of errors.
+        """
         for index, call in enumerate(calls):
+            if call.kernel.entries is None or not all(sound[: index + 1]):
+                continue
             before = [(other.kernel, other.bind) for other in calls[:index]]
-            whole = len(call.bind) == len(call.kernel.arguments)
-            whole = whole and all(is_whole(self.context, kernel) for kernel, _ in before)
-            if call.kernel.entries is not None and whole and not covers(call.kernel, call.bind, before):
+            if not covers(call.kernel, call.bind, before):
                 message = f"no launch before {call.kernel.name} stores its offsets and, as their total, its count"
                 self._fail(self._place("calls", index, "kernel"), "KVG-045", message)
 

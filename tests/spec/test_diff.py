@@ -57,7 +57,12 @@ CASES: dict[str, tuple[str, str, str, list[tuple[Kind, str, str, bool]]]] = {
         "  full_to_swa_index_mapping:\n    type: int32[mapping_len]",
         [
             (LAYOUT, f"{name}(), argument full_to_swa_index_mapping, tensor", "changed", True)
-            for name in ("launch_plan_offsets_kernel", "launch_plan_entries_kernel", "launch_canary_plan_kernels")
+            for name in (
+                "launch_plan_offsets_kernel",
+                "launch_plan_entries_kernel",
+                "launch_canary_plan_kernels",
+                "launch_canary_plan_and_verify_kernels",
+            )
         ],
     ),
     "a message": (
@@ -164,6 +169,26 @@ CASES: dict[str, tuple[str, str, str, list[tuple[Kind, str, str, bool]]]] = {
         "    schedule: {block: 256, num_warps: 4}",
         [],
     ),
+    "a fusion": (
+        "fused.yaml",
+        "fusions:\n",
+        "fusions:\n  verify_again: {doc: X., kernel: verify_entries, entries: plan_entries}\n",
+        [(SEMANTIC, "fusion verify_again", "added", False)],
+    ),
+    "the kernels of an operation": (
+        "fused.yaml",
+        "          out_verify_enable: verify_enable\n      - kernel: verify_planned\n",
+        "          out_verify_enable: verify_enable\n      - kernel: plan_offsets\n        bind:\n"
+        "          out_verify_offsets_scratch: workspace\n          out_verify_num_valid: verify_num_valid\n"
+        "          out_verify_enable: verify_enable\n      - kernel: verify_planned\n",
+        [(SEMANTIC, "operation canary_plan_and_verify", "changed", True)],
+    ),
+    "a schedule of a fusion": (
+        "fused.yaml",
+        "    schedule: {block: 64, num_warps: 1,",
+        "    schedule: {block: 32, num_warps: 1,",
+        [],
+    ),
     "the name of a let": (
         "functions.yaml",
         "      b: (a ^ (a >> 27)) * 0x94D049BB133111EB\n    value: b ^ (b >> 31)",
@@ -188,6 +213,17 @@ def test_an_argument_that_need_not_be_given_any_more_breaks_nobody() -> None:
     place = f"{kernel.launcher}(), argument {first.name}"
     assert [shown(change) for change in changes(PROGRAM, relaxed)] == [(API, place, "changed", False)]
     assert [shown(change) for change in changes(relaxed, PROGRAM)] == [(API, place, "changed", True)]
+
+
+def test_a_fusion_of_other_kernels_is_another() -> None:
+    """What it computes follows from its two kernels, whose own changes are not told twice."""
+    fusion = PROGRAM.kernels["verify_planned"]
+    other = replace(fusion, made_of=("verify_entries", "other_entries"))
+    changed = replace(PROGRAM, kernels={**PROGRAM.kernels, fusion.name: other})
+    (change,) = changes(PROGRAM, changed)
+    assert shown(change) == (SEMANTIC, "fusion verify_planned", "changed", True)
+    assert change.before == "verify_entries with entries of plan_entries"
+    assert change.after == "verify_entries with entries of other_entries"
 
 
 def test_the_order_of_rules_matters(copy: Copy) -> None:

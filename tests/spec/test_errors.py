@@ -113,6 +113,51 @@ def test_errors_of_several_files_and_stages_come_together(copy: Copy) -> None:
     assert [d.mark for d in found] == sorted(d.mark for d in found)
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "place"),
+    [
+        ("kernels/verify.yaml", "limit: verify_capacity\n", "limit: ring_capacity\n", "¦verify_planned:"),
+        (
+            "fused.yaml",
+            "out_verify_num_valid: verify_num_valid\n          out_verify_enable: verify_enable\n",
+            "out_verify_num_valid: verify_enable\n          out_verify_enable: verify_num_valid\n",
+            "- kernel: ¦verify_planned",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("other", "right", "wrong"),
+    [
+        ("kernels/write.yaml", "seed: write_seed_slot_indices[r]", "seed: write_seed_slot_indices[¦rr]"),
+        ("kernels/scatter_req_token_ids.yaml", "outputs: [pool_out]", "outputs: [¦pol_out]"),
+    ],
+)
+def test_fusions_are_judged_whatever_is_wrong_elsewhere(
+    copy: Copy, file: str, old: str, new: str, place: str, other: str, right: str, wrong: str
+) -> None:
+    copy.replace(file, old, new)
+    expected = [(copy.replace(other, right, wrong), "KVG-012"), (file_place("fused.yaml", place), "KVG-045")]
+    assert sorted((str(d.mark), d.rule) for d in copy.findings()) == sorted(expected)
+
+
+def test_a_size_that_fusing_loses_needs_a_scalar(copy: Copy) -> None:
+    """The capacity of a plan that nobody allocates is an argument, by the same name."""
+    for file in ("structs.yaml", "kernels/plan_entries.yaml", "kernels/verify.yaml"):
+        copy.write(file, FILES[file].replace("verify_capacity", "plan_capacity"))
+    message = "no tensor that is left says how long 'plan_capacity' is, nor is there a scalar of that name"
+    place = file_place("fused.yaml", "¦verify_planned:")
+    assert f"{place}: KVG-045 verify_planned cannot be: {message}" in texts(copy.findings())
+
+
+def test_what_a_fused_kernel_writes_its_entries_do_not_read(copy: Copy) -> None:
+    """One point might see what another has stored."""
+    copy.replace("kernels/verify.yaml", "kernel_run_counter]\n", "kernel_run_counter, prefix_lens]\n")
+    copy.replace("kernels/verify.yaml", "    counters:\n", "    counters:\n      prefix_lens: {per: point}\n")
+    place = file_place("fused.yaml", "¦verify_planned:")
+    message = "verify_planned cannot be: verify_entries writes 'prefix_lens', which plan_entries reads"
+    assert f"{place}: KVG-045 {message}" in texts(copy.findings())
+
+
 def test_each_mistake_of_one_expression_is_found(copy: Copy) -> None:
     copy.replace(
         "kernels/plan_entries.yaml",
@@ -196,6 +241,15 @@ def test_unreadable_files_leave_the_others_to_the_schema(copy: Copy) -> None:
         ),
         ("kernels/write.yaml", "seed: write_seed_slot_indices[r]", "seed: write_seed_slot_indices[¦rr]"),
         ("kernels/write.yaml", "found: canary_buf[slot]", "found: canary_buf[¦slt]"),
+        # A fusion and the operation that launches it go without another word, too.
+        ("functions.yaml", "value: translate(req_to_token", "value: ¦translat(req_to_token"),
+        ("arguments.yaml", "  verify_capacity:\n    type: int64\n", "  verify_capacity:\n    ¦typ: int64\n"),
+        ("kernels/plan_offsets.yaml", "{sum: verify_count, total", "{sum: ¦verify_cont, total"),
+        ("kernels/plan_offsets.yaml", "min(verify_total, verify_capacity)", "min(¦verify_totl, verify_capacity)"),
+        ("kernels/verify.yaml", "prev: verify_prev_slot_indices[i]", "prev: verify_prev_slot_indices[¦k]"),
+        ("fused.yaml", "out_verify_num_valid: verify_num_valid", "out_verify_num_valid: ¦verify_num"),
+        ("fused.yaml", "out_verify_num_valid: verify_num_valid", "¦out_verify_num: verify_num_valid"),
+        ("fused.yaml", "    entries: plan_entries\n", "    ¦entris: plan_entries\n"),
     ],
 )
 def test_what_uses_a_broken_declaration_is_not_reported_too(copy: Copy, file: str, old: str, new: str) -> None:

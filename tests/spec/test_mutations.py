@@ -50,8 +50,9 @@ def check(copy: Copy, what: str) -> Program | list[Diagnostic]:
     assert time.process_time() - start < SECONDS, f"{what}: slow"
     if isinstance(found, Program):
         # Nothing that is declared was left out without a word.
-        for section in ("structs", "functions", "kernels", "operations"):
+        for section in ("structs", "functions", "operations"):
             assert set(getattr(found, section)) == set(document.names(section)), what
+        assert set(found.kernels) == {*document.names("kernels"), *document.names("fusions")}, what
         return found
     assert found, what
     for diagnostic in found:
