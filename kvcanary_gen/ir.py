@@ -288,50 +288,6 @@ class StoreIR:
 
 
 @dataclass(frozen=True)
-class KernelIR:
-    name: str
-    doc: str
-    contract: str
-    launcher: str
-    inputs: tuple[TensorArg, ...]
-    outputs: tuple[TensorArg, ...]
-    scalars: tuple[ScalarArg, ...]
-    domain: Domain
-    lets: tuple[tuple[str, Node], ...]
-    offsets: tuple[OffsetsIR, ...]
-    stores: tuple[StoreIR, ...]
-    finals: tuple[StoreIR, ...]
-    schedule: Schedule
-    # Where the value of each size is read off: (tensor, axis).
-    dims: dict[str, tuple[str, int]]
-    sources: tuple[SourcesArg, ...] = ()
-    internal: bool = False
-    counters: tuple[CounterIR, ...] = ()
-    report: ReportIR | None = None
-    advances: Node | None = None
-    state: tuple[StateIR, ...] = ()
-    # Scratch of a recurrence: the state before each index, and behind them that before each segment.
-    saved: str = ""
-    segment_lets: tuple[tuple[str, Node], ...] = ()
-    after_lets: tuple[tuple[str, Node], ...] = ()
-    # How many entries a fused kernel's points would be: all of its segments' together.
-    entries: Node | None = None
-    # What a fused kernel is made of: the kernel whose points are kept, and the one that computes their entries.
-    made_of: tuple[str, ...] = ()
-
-    @property
-    def tensors(self) -> dict[str, TensorArg]:
-        """Tensors as the kernel sees them: records are rows of 8-byte words."""
-        return {arg.name: arg.words for arg in (*self.inputs, *self.outputs)}
-
-    @property
-    def arguments(self) -> tuple[TensorArg | ScalarArg | SourcesArg, ...]:
-        """Everything that the launcher takes, in order."""
-        found: list[TensorArg | ScalarArg | SourcesArg] = [*self.inputs, *self.outputs, *self.sources, *self.scalars]
-        return tuple(found)
-
-
-@dataclass(frozen=True)
 class StructFieldIR:
     name: str
     dtype: str
@@ -370,6 +326,70 @@ class StructIR:
 
 
 @dataclass(frozen=True)
+class EachIR:
+    """A struct of which a launch takes many, as the parameter `name`.
+
+    `fields` are a kernel's arguments that are fields of it, and `parts` its scratch of which each has a part.
+    """
+
+    name: str
+    struct: StructIR
+    fields: tuple[tuple[str, str], ...]
+    parts: tuple[str, ...]
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """Field by argument."""
+        return dict(self.fields)
+
+
+@dataclass(frozen=True)
+class KernelIR:
+    name: str
+    doc: str
+    contract: str
+    launcher: str
+    inputs: tuple[TensorArg, ...]
+    outputs: tuple[TensorArg, ...]
+    scalars: tuple[ScalarArg, ...]
+    domain: Domain
+    lets: tuple[tuple[str, Node], ...]
+    offsets: tuple[OffsetsIR, ...]
+    stores: tuple[StoreIR, ...]
+    finals: tuple[StoreIR, ...]
+    schedule: Schedule
+    # Where the value of each size is read off: (tensor, axis).
+    dims: dict[str, tuple[str, int]]
+    sources: tuple[SourcesArg, ...] = ()
+    internal: bool = False
+    counters: tuple[CounterIR, ...] = ()
+    report: ReportIR | None = None
+    advances: Node | None = None
+    state: tuple[StateIR, ...] = ()
+    # Scratch of a recurrence: the state before each index, and behind them that before each segment.
+    saved: str = ""
+    segment_lets: tuple[tuple[str, Node], ...] = ()
+    after_lets: tuple[tuple[str, Node], ...] = ()
+    # How many entries a fused kernel's points would be: all of its segments' together.
+    entries: Node | None = None
+    # What a fused kernel is made of: the kernel whose points are kept, and the one that computes their entries.
+    made_of: tuple[str, ...] = ()
+    # Set where the kernel is the variant of another that takes many of a struct.
+    each: EachIR | None = None
+
+    @property
+    def tensors(self) -> dict[str, TensorArg]:
+        """Tensors as the kernel sees them: records are rows of 8-byte words."""
+        return {arg.name: arg.words for arg in (*self.inputs, *self.outputs)}
+
+    @property
+    def arguments(self) -> tuple[TensorArg | ScalarArg | SourcesArg, ...]:
+        """Everything that the launcher takes, in order."""
+        found: list[TensorArg | ScalarArg | SourcesArg] = [*self.inputs, *self.outputs, *self.sources, *self.scalars]
+        return tuple(found)
+
+
+@dataclass(frozen=True)
 class CallIR:
     """A kernel launch inside an operation; `bind` maps the kernel's argument to the operation's path."""
 
@@ -387,6 +407,11 @@ class OperationIR:
     arguments: tuple[TensorArg | ScalarArg, ...]
     workspaces: tuple[TensorArg, ...]
     calls: tuple[CallIR, ...]
+    # The parameter that is a table of any number of its struct.
+    many: str = ""
+    # Where that is spelt out, what stands for the structs of the table, and how the parameter was called.
+    instances: tuple[str, ...] = ()
+    table: str = ""
 
 
 @dataclass(frozen=True)

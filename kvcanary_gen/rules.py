@@ -181,4 +181,9 @@ RULES: dict[str, Rule] = {
         "The `values` of an argument cannot be read, or there are none.",
         "Use `LOW .. HIGH`, or `offsets of N up to M` for a 1-D int64 tensor.",
     ),
+    "KVG-062": Rule(
+        "many structs in one launch",
+        "A struct has no table that holds many, or a kernel cannot run for many of them at once.",
+        "Take the struct alone, or move what they would share into its fields.",
+    ),
 }

@@ -22,6 +22,7 @@ from kvcanary_gen.emit.names import (
     cut_name,
     is_pointer,
     paired_name,
+    scratch_pointer,
     source_arguments,
     static_name,
     table_name,
@@ -32,8 +33,10 @@ from kvcanary_gen.emit.triton_expr import flag_name, pointer_name
 from kvcanary_gen.emit.triton_fold import TILE
 from kvcanary_gen.emit.triton_function import function_sizes
 from kvcanary_gen.emit.triton_kernel import TritonKernel, emit_kernels, searches
+from kvcanary_gen.emit.triton_many import in_loop
 from kvcanary_gen.expr.phases import once_schedule
 from kvcanary_gen.ir import FoldIR, KernelIR, OnceDomain, Program
+from kvcanary_gen.many import count_of, variants
 from kvcanary_gen.oracle.evaluate import evaluate
 from kvcanary_gen.schema.code import Schedule, Shape
 
@@ -53,7 +56,7 @@ def specialisations(program: Program, load: Loader) -> list[Specialisation]:
     """
     sizes = function_sizes(program, all_tensors(program))
     found: list[Specialisation] = []
-    for kernel in program.kernels.values():
+    for kernel in (program.kernels | variants(program)).values():
         for emitted in emit_kernels(program, kernel, sizes):
             function = getattr(load(f"ops.{kernel.name}"), emitted.name)
             for given in _choices(emitted.flags, few=bool(emitted.statics or emitted.folds)):
@@ -100,6 +103,9 @@ def _source_forms(emitted: TritonKernel, statics: dict[str, int]) -> Iterator[di
         yield {}
         return
     fold = emitted.folds[0]
+    if _read_off_rows(emitted.kernel, fold):
+        yield from _table_forms(emitted, fold, statics)
+        return
     most, tables = fold.at_most, bool(fold.table)
     short = evaluate(fold.length, {**dict.fromkeys(fold.numbers, LONG), **statics}) <= 16
     tile = 2 if short else TILE
@@ -116,10 +122,30 @@ def _source_forms(emitted: TritonKernel, statics: dict[str, int]) -> Iterator[di
         if fold.table:
             chosen[table_name(fold.sources)] = tables and count == 0
             missing += [] if tables and count == 0 else [f"{fold.sources}_table_ptr"]
-        for other in emitted.folds:
-            form = {tile_name: words, alignment_name: alignment, cut_name: cut}
-            chosen |= {name(other.name): value for name, value in form.items()}
-        yield {**chosen, **dict.fromkeys(missing)}
+        yield {**chosen, **_form(emitted, words, alignment, cut), **dict.fromkeys(missing)}
+
+
+def _form(emitted: TritonKernel, words: int, alignment: int, cut: int) -> dict[str, int | bool | None]:
+    """The constants that say how sources are read."""
+    form = {tile_name: words, alignment_name: alignment, cut_name: cut}
+    return {name(fold.name): value for fold in emitted.folds for name, value in form.items()}
+
+
+def _read_off_rows(kernel: KernelIR, fold: FoldIR) -> bool:
+    """Whether sources are part of many structs, so that they are always tables."""
+    return kernel.each is not None and fold.sources in kernel.each.arguments
+
+
+def _table_forms(
+    emitted: TritonKernel, fold: FoldIR, statics: dict[str, int]
+) -> Iterator[dict[str, int | bool | None]]:
+    """The same where sources are always tables."""
+    short = evaluate(fold.length, {**dict.fromkeys(fold.numbers, LONG), **statics}) <= 16
+    tile = 2 if short else TILE
+    forms = [(tile, 16, 0), (tile, 8, 1), (tile, 4, 1), (tile, 1, 2)] + ([] if short else [(4, 16, 0)])
+    if fold.when is not None and not evaluate(fold.when, statics):
+        forms = [(2, 16, 0)]
+    yield from (_form(emitted, *form) for form in forms)
 
 
 def _schedules(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, object]) -> Sequence[Schedule | Shape]:
@@ -130,13 +156,21 @@ def _schedules(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, obje
         once = once_schedule(kernel)
         if long:
             return [] if once.folding is None else [once.folding]
-        given = any(statics.get(count_name(fold.sources)) or statics.get(table_name(fold.sources)) for fold in folds)
+        given = any(_given(kernel, fold, statics) for fold in folds)
         return [shape for shape in once.shapes if shape.folds or not given]
     if schedule.rounds:
         return schedule.rounds
     if schedule.folding is not None and long:
         return [schedule.folding]
     return [schedule]
+
+
+def _given(kernel: KernelIR, fold: FoldIR, statics: Mapping[str, object]) -> bool:
+    """Whether there are sources in a form."""
+    if not _read_off_rows(kernel, fold):
+        return bool(statics.get(count_name(fold.sources)) or statics.get(table_name(fold.sources)))
+    known = {name: statics[static_name(name)] for name in fold.statics}
+    return fold.when is None or bool(evaluate(fold.when, known))
 
 
 def _specialisation(
@@ -160,9 +194,15 @@ def _specialisation(
     constants |= statics
     constants["OVERLAPS"] = False  # set where a target can do that
     numbers = [*emitted.sizes, *emitted.scalars, *(["lanes"] if emitted.lanes else [])]
-    signature = {pointer_name(name): _POINTERS[kernel.tensors[name].dtype] for name in emitted.pointers}
+    each = kernel.each
+    signature = {} if each is None else {pointer_name(each.name): "*i64"}
+    numbers += [count_of(each.name)] if each is not None and in_loop(kernel) else []
+    parts = () if each is None else each.parts
+    for name in emitted.pointers:
+        pointer = scratch_pointer(name) if name in parts else pointer_name(name)
+        signature[pointer] = _POINTERS[kernel.tensors[name].dtype]
     signature |= dict.fromkeys(numbers, "i64")
-    for fold in emitted.folds:
+    for fold in (fold for fold in emitted.folds if not _read_off_rows(kernel, fold)):
         for name in source_arguments(fold.sources, fold.at_most, fold.numbers, fold.table):
             signature[name] = "i64" if not is_pointer(name) else "*i64" if name.endswith("table_ptr") else "*u8"
     signature |= dict.fromkeys(constants, "constexpr")

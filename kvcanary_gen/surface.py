@@ -7,10 +7,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kvcanary_gen.expr.nodes import Binary, Call, Compare, Length, Logic, Node, Present, Select, Type, Unary, Var
+from kvcanary_gen.expr.nodes import (
+    Binary,
+    Call,
+    Compare,
+    Const,
+    Length,
+    Logic,
+    Node,
+    Present,
+    Select,
+    Type,
+    Unary,
+    Var,
+)
 from kvcanary_gen.ir import (
     REFERENCE_SUFFIX,
     AxisLength,
+    EachIR,
     InvariantIR,
     KernelIR,
     MessagePart,
@@ -23,6 +37,7 @@ from kvcanary_gen.ir import (
     TensorArg,
     binder_name,
 )
+from kvcanary_gen.many import columns, count_of, variant
 from kvcanary_gen.resolve.kernels import bind_dims
 
 
@@ -88,6 +103,26 @@ class Surface:
     kernels: tuple[KernelIR, ...]
     # Fields of structs that are no plain tensors, by path.
     values: tuple[tuple[str, StructValueIR], ...] = ()
+    # The parameter that is a table of structs.
+    many: str = ""
+    # Where the table is spelt out, what stands for its structs, and how the parameter was called.
+    instances: tuple[str, ...] = ()
+    table: str = ""
+    # Fields of such a struct to which kernels store wherever they like, so that no two may share them.
+    stored: tuple[str, ...] = ()
+
+    @classmethod
+    def of_struct(
+        cls,
+        struct: StructIR,
+        structs: tuple[tuple[str, StructIR, str], ...],
+        tensors: tuple[CheckedTensor, ...],
+        dims: dict[str, tuple[str, int]],
+        values: tuple[tuple[str, StructValueIR], ...],
+    ) -> Surface:
+        """What there is to check of a struct that is taken alone."""
+        lengths = _length_rules(tensors, dims)
+        return cls(struct.name, "", "", "", structs, (), (), tensors, dims, lengths, (), (), values)
 
     @property
     def reference(self) -> str:
@@ -117,6 +152,13 @@ class Surface:
     def lists(self) -> tuple[tuple[str, StructValueIR], ...]:
         """Lists of byte sources, by path."""
         return tuple((path, value) for path, value in self.values if value.kind == "list")
+
+    @property
+    def alike(self) -> tuple[tuple[str, ...], ...]:
+        """Flags and modes that all structs of a table must have the same, by their paths."""
+        first = next((struct for name, struct, _ in self.structs if name in self.instances), None)
+        names = [v.name for v in first.values if v.kind in ("bool", "enum")] if first is not None else []
+        return tuple(tuple(f"{instance}.{name}" for instance in self.instances) for name in names)
 
     def tensor(self, path: str) -> CheckedTensor:
         return next(tensor for tensor in self.tensors if tensor.path == path)
@@ -156,9 +198,9 @@ def _bind_rule(invariant: InvariantIR, paths: dict[str, str], dims: dict[str, tu
 def _length_rules(tensors: tuple[CheckedTensor, ...], dims: dict[str, tuple[str, int]]) -> tuple[LengthRule, ...]:
     rules: list[LengthRule] = []
     for tensor in tensors:
-        scoped = (
-            {name.removeprefix(f"{tensor.scope}."): place for name, place in dims.items()} if tensor.scope else dims
-        )
+        own = {n.removeprefix(f"{tensor.scope}."): p for n, p in dims.items() if n.startswith(f"{tensor.scope}.")}
+        # Sizes of the tensor's own struct win over those of another that has them too.
+        scoped = dims | own if tensor.scope else dims
         for axis, length in enumerate(tensor.shape):
             if length.dim is not None and scoped[length.dim] == (tensor.path, axis):
                 continue
@@ -166,7 +208,17 @@ def _length_rules(tensors: tuple[CheckedTensor, ...], dims: dict[str, tuple[str,
     return tuple(rules)
 
 
+def _table(name: str, struct: StructIR) -> CheckedTensor:
+    """The rows of a parameter that is a table of structs."""
+    words = len(columns(struct))
+    count = Var(Type.INT, count_of(name), "dim")
+    shape = (AxisLength(count, False, count.name), AxisLength(Const(Type.INT, words), False, str(words)))
+    return CheckedTensor(f"{name}.table", "int64", shape, f"Of each {struct.name} its addresses and sizes.")
+
+
 def kernel_surface(program: Program, kernel: KernelIR) -> Surface:
+    if kernel.each is not None:
+        return _variant_surface(kernel, kernel.each)
     outputs = {arg.name for arg in kernel.outputs}
     tensors = tuple(
         CheckedTensor(a.name, a.dtype, a.shape, a.doc, a.optional, a.name in outputs, argument=a, record=a.record)
@@ -189,11 +241,36 @@ def kernel_surface(program: Program, kernel: KernelIR) -> Surface:
     )
 
 
+def _variant_surface(kernel: KernelIR, each: EachIR) -> Surface:
+    """What the launcher of a kernel takes that runs for many of a struct."""
+    own = tuple(arg for arg in kernel.arguments if arg.name not in each.arguments)
+    tensors = [CheckedTensor(a.name, a.dtype, a.shape, a.doc, a.optional) for a in own if isinstance(a, TensorArg)]
+    return Surface(
+        kernel.name,
+        kernel.launcher,
+        kernel.doc,
+        kernel.contract,
+        ((each.name, each.struct, each.struct.doc),),
+        own,
+        (),
+        (_table(each.name, each.struct), *tensors),
+        kernel.dims,
+        (),
+        (),
+        (kernel,),
+        many=each.name,
+    )
+
+
 def operation_surface(program: Program, operation: OperationIR) -> Surface:
     written = {path for call in operation.calls for name, path in call.bind.items() if name in _outputs(call.kernel)}
     tensors: list[CheckedTensor] = []
     dims: dict[str, tuple[str, int]] = {}
     for name, struct, _ in operation.structs:
+        if name == operation.many:
+            tensors.append(_table(name, struct))
+            dims[count_of(name)] = (f"{name}.table", 0)
+            continue
         for field in struct.fields:
             path = f"{name}.{field.name}"
             output = path in written
@@ -231,12 +308,32 @@ def operation_surface(program: Program, operation: OperationIR) -> Surface:
         operation.workspaces,
         tuple(tensors),
         dims,
-        _length_rules(tuple(tensors), dims | _unscoped(dims)),
+        _length_rules(tuple(t for t in tensors if t.path != f"{operation.many}.table"), dims | _unscoped(dims)),
         # A kernel that is called twice brings its rules once.
         tuple(dict.fromkeys(rules)),
-        tuple(call.kernel for call in operation.calls),
-        tuple((f"{name}.{value.name}", value) for name, struct, _ in operation.structs for value in struct.values),
+        tuple(variant(operation, call) for call in operation.calls),
+        tuple(
+            (f"{name}.{value.name}", value)
+            for name, struct, _ in operation.structs
+            for value in struct.values
+            if name != operation.many
+        ),
+        operation.many,
+        operation.instances,
+        operation.table,
+        _stored(operation),
     )
+
+
+def _stored(operation: OperationIR) -> tuple[str, ...]:
+    """Fields of a table's structs that kernels store to, counters and rows apart."""
+    found: dict[str, None] = {}
+    for call in operation.calls:
+        for store in (*call.kernel.stores, *call.kernel.finals):
+            owner, _, field = call.bind[store.tensor].partition(".")
+            if owner == operation.many:
+                found[field] = None
+    return tuple(found) if operation.many else ()
 
 
 def _unscoped(dims: dict[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:

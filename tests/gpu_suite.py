@@ -69,6 +69,13 @@ class Surface:
         found = {path: value for path, value in values.items() if "." not in path}
         for name, struct, fields in self.described["structs"]:
             found[name] = getattr(self.package, struct)(**{f: values[f"{name}.{f}"] for f in fields})
+        if self.described["table"]:
+            name, table, instances = self.described["table"]
+            # Built once for the tensors that it points at, as it cannot be built while a graph is being captured.
+            given = [found.pop(instance) for instance in instances]
+            if name not in memory.tables:
+                memory.tables[name] = getattr(self.package, table).build(given)
+            found[name] = memory.tables[name]
         return found
 
     @property

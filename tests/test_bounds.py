@@ -17,7 +17,7 @@ from tests.support import broken_kernels
 from tests.support.calls import run, sides
 from tests.support.guards import Bands, OutOfBoundsError, StrictIndices, watched
 from tests.support.packages import import_package
-from tests.support.program import PROGRAM, SURFACES, both_kinds, drawer, every_surface
+from tests.support.program import SPEC, SURFACES, both_kinds, drawer, every_surface
 from tests.support.strategies import for_each, quick, reporting
 from tests.support.verdicts import differences
 
@@ -97,7 +97,7 @@ def careless(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Facts, "below", lambda *_: True)
         patch.setattr(Facts, "not_negative", lambda *_: True)
-        files = build_package(PROGRAM)
+        files = build_package(SPEC)
     return import_package(files, tmp_path_factory.mktemp("careless"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .core.bound import Bound
 from .core.sources import RealKvSourceTable
+from .core.tables import VerifyOrWriteContextTable
 from .errors import CanaryError, CanaryNotImplementedError, CanaryRuntimeError, CanaryTypeError, CanaryValueError
 from .hashing import splitmix64, splitmix64_mix3
 from .layout import (
@@ -50,15 +51,30 @@ from .ops.canary_plan_and_verify import (
     launch_canary_plan_and_verify_kernels,
     launch_canary_plan_and_verify_kernels_torch_reference,
 )
+from .ops.canary_plan_and_verify_endpoints import (
+    bind_canary_plan_and_verify_endpoints_kernels,
+    launch_canary_plan_and_verify_endpoints_kernels,
+    launch_canary_plan_and_verify_endpoints_kernels_torch_reference,
+)
 from .ops.canary_verify import (
     bind_canary_verify_kernel,
     launch_canary_verify_kernel,
     launch_canary_verify_kernel_torch_reference,
 )
+from .ops.canary_verify_endpoints import (
+    bind_canary_verify_endpoints_kernel,
+    launch_canary_verify_endpoints_kernel,
+    launch_canary_verify_endpoints_kernel_torch_reference,
+)
 from .ops.canary_write import (
     bind_canary_write_kernel,
     launch_canary_write_kernel,
     launch_canary_write_kernel_torch_reference,
+)
+from .ops.canary_write_endpoints import (
+    bind_canary_write_endpoints_kernel,
+    launch_canary_write_endpoints_kernel,
+    launch_canary_write_endpoints_kernel_torch_reference,
 )
 from .ops.plan_entries import (
     bind_plan_entries_kernel,
@@ -180,6 +196,7 @@ __all__ = [
     "VIOLATION_FIELD_STORED_TOKEN",
     "VIOLATION_NUM_FIELDS",
     "VerifyOrWriteContext",
+    "VerifyOrWriteContextTable",
     "VerifyPlan",
     "Violation",
     "ViolationLog",
@@ -189,9 +206,12 @@ __all__ = [
     "WRITE_CHAIN_FIELD_PREV_HASH",
     "WRITE_CHAIN_NUM_FIELDS",
     "WritePlan",
+    "bind_canary_plan_and_verify_endpoints_kernels",
     "bind_canary_plan_and_verify_kernels",
     "bind_canary_plan_kernels",
+    "bind_canary_verify_endpoints_kernel",
     "bind_canary_verify_kernel",
+    "bind_canary_write_endpoints_kernel",
     "bind_canary_write_kernel",
     "bind_plan_entries_kernel",
     "bind_plan_offsets_kernel",
@@ -202,12 +222,18 @@ __all__ = [
     "format_line",
     "headline",
     "is_sweep_tag",
+    "launch_canary_plan_and_verify_endpoints_kernels",
+    "launch_canary_plan_and_verify_endpoints_kernels_torch_reference",
     "launch_canary_plan_and_verify_kernels",
     "launch_canary_plan_and_verify_kernels_torch_reference",
     "launch_canary_plan_kernels",
     "launch_canary_plan_kernels_torch_reference",
+    "launch_canary_verify_endpoints_kernel",
+    "launch_canary_verify_endpoints_kernel_torch_reference",
     "launch_canary_verify_kernel",
     "launch_canary_verify_kernel_torch_reference",
+    "launch_canary_write_endpoints_kernel",
+    "launch_canary_write_endpoints_kernel_torch_reference",
     "launch_canary_write_kernel",
     "launch_canary_write_kernel_torch_reference",
     "launch_endpoints_per_forward",

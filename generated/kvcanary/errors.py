@@ -67,6 +67,9 @@ FIXES = {
     "KVC-032": "Pass bytes, in multiples of 16.",
     "KVC-033": "Pass the pool's tensor as it was allocated, its rows packed and 16-byte aligned.",
     "KVC-034": "Pass both expected tensors, or enable_write_input_assert=False.",
+    "KVC-035": (
+        "Build a table for each pool and mode, and for writing one in which every endpoint has a buffer of its own."
+    ),
     "KVC-050": "Leave out the endpoints for which is_sweep_tag(endpoint.tag) is true.",
     "KVC-051": "Take the endpoints for which is_sweep_tag(endpoint.tag) is true.",
     "KVC-052": "Make the group with CanaryBufferGroup.allocate, which makes a buffer for each stage and half.",

@@ -139,11 +139,13 @@ def _targets(wanted: list[str] | None) -> list[str]:
 
 
 def _kernels(program: Program, wanted: list[str] | None) -> list[str]:
+    from kvcanary_gen.many import variants
+
+    kernels = program.kernels | variants(program)
     for name in wanted or ():
-        if name not in program.kernels:
-            known = _list(program.kernels)
-            raise typer.BadParameter(f"no kernel '{name}'{suggest(name, program.kernels)}; there are: {known}")
-    return list(wanted or program.kernels)
+        if name not in kernels:
+            raise typer.BadParameter(f"no kernel '{name}'{suggest(name, kernels)}; there are: {_list(kernels)}")
+    return list(wanted or kernels)
 
 
 def _list(names: object) -> str:
@@ -167,9 +169,11 @@ def _chosen(
     program: Program, jobs: list[Specialisation], kernels: list[str], only_extremes: bool
 ) -> list[Specialisation]:
     from kvcanary_gen.expr.phases import phases
+    from kvcanary_gen.many import variants
     from kvcanary_gen.recorded import extremes
 
-    wanted = {phase.name for kernel in kernels for phase in phases(program.kernels[kernel])}
+    known = program.kernels | variants(program)
+    wanted = {phase.name for kernel in kernels for phase in phases(known[kernel])}
     found = [job for job in jobs if job.kernel in wanted]
     return extremes(found) if only_extremes else found
 

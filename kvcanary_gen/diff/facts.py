@@ -67,7 +67,8 @@ def _surface(surface: Surface) -> Found:
     name = f"{surface.launcher}()"
     yield (name,), Fact(Kind.API)
     for taken, struct, _ in surface.structs:
-        yield (name, f"argument {taken}"), Fact(Kind.API, f"required {struct.name}", adds_break=True)
+        type_ = struct.table if taken == surface.many else struct.name
+        yield (name, f"argument {taken}"), Fact(Kind.API, f"required {type_}", adds_break=True)
     own = [*surface.arguments, *surface.workspaces]
     for argument in own:
         path = (name, f"argument {argument.name}")

@@ -14,8 +14,10 @@ MIN_PROGRAMS = 2048
 
 
 def axis_length(kernel: KernelIR, tensor: str, axis: int) -> Code:
-    """Length of a tensor's axis, 0 where the tensor is missing."""
-    length = Atom(f"{tensor}.shape[{axis}]")
+    """Length of a tensor's axis, 0 where the tensor is missing; of scratch for many structs, that of a part."""
+    length: Code = Atom(f"{tensor}.shape[{axis}]")
+    if kernel.each is not None and tensor in kernel.each.parts and axis == 0:
+        length = operator("//", length, invoke("len", kernel.each.name))
     present = operator("is not", tensor, "None")
     return Ternary(length, present, Atom("0")) if kernel.tensors[tensor].optional else length
 

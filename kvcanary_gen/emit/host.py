@@ -64,11 +64,18 @@ class ValidatorEmitter:
                 self._implied(invariant)
         return self.lines
 
+    def named(self, path: str) -> str:
+        """What messages call an argument, as code."""
+        return python_string(path)
+
     # --- implied rules ------------------------------------------------------------------------------------------
 
     def _structs(self) -> None:
         for name, struct, _ in self.surface.structs:
-            self._check("kind", python_string(name), name, f"structs.{struct.name}")
+            if name == self.surface.many:
+                self._check("table", self.named(name), name, f"tables.{struct.table}")
+            else:
+                self._check("kind", self.named(name), name, f"structs.{struct.name}")
 
     def _table(self) -> None:
         """The tensors of the call, as the checks take them: (name, tensor, dtype, rank)."""
@@ -88,7 +95,7 @@ class ValidatorEmitter:
 
     def _row(self, path: str, indent: int = 8) -> list[str]:
         tensor, pad = self.surface.tensor(path), " " * indent
-        parts = [python_string(path), path, _TORCH_DTYPES[tensor.dtype], str(len(tensor.shape))]
+        parts = [self.named(path), path, _TORCH_DTYPES[tensor.dtype], str(len(tensor.shape))]
         flat = f"{pad}({', '.join(parts)}),"
         return [flat] if len(flat) <= WIDTH else [f"{pad}(", *(f"{pad}    {part}," for part in parts), f"{pad}),"]
 
@@ -99,28 +106,31 @@ class ValidatorEmitter:
         if invariant.kind == "kind":
             self._line("checks.kinds(tensors)")
             for scalar in self.surface.scalars:
-                self._check("kind", python_string(scalar.name), scalar.name, "int")
+                self._check("kind", self.named(scalar.name), scalar.name, "int")
             self._kinds()
         elif invariant.kind == "scalar":
             for scalar in self.surface.scalars:
                 least = [] if scalar.least is None else [str(scalar.least)]
-                self._check("int64", python_string(scalar.name), scalar.name, *least)
+                self._check("int64", self.named(scalar.name), scalar.name, *least)
             for path, value in self.surface.values:
                 if value.kind == "int64":
-                    self._check("int64", python_string(path), path)
+                    self._check("int64", self.named(path), path)
             for path, value in self._listed():
-                self._line(f'sources.{snake(value.of)}_sizes("{path}", {path})')
+                self._line(f"sources.{snake(value.of)}_sizes({self.named(path)}, {path})")
         elif invariant.kind == "record":
             for tensor in self.surface.tensors:
                 if tensor.record is not None and tensor.dtype == "uint8":
-                    self._check("words", python_string(tensor.path), tensor.path)
+                    self._check("words", self.named(tensor.path), tensor.path)
+        elif invariant.kind == "many":
+            for field in self.surface.stored:
+                self._line(f'{self.surface.many}.apart("{self.surface.many}", "{field}")')
         elif invariant.kind in _LIST_CHECKS:
             self._lists(invariant.kind)
         elif invariant.kind in _TABLE_CHECKS:
             self._line(f"checks.{_TABLE_CHECKS[invariant.kind]}(tensors)")
             if invariant.kind == "device":
                 for path, value in self._listed():
-                    self._line(f'sources.{snake(value.of)}_devices("{path}", {path}, tensors)')
+                    self._line(f"sources.{snake(value.of)}_devices({self.named(path)}, {path}, tensors)")
         elif invariant.kind == "length":
             for rule in self.surface.lengths:
                 self._length(rule.path, rule.axis, rule.want, rule.at_least)
@@ -130,16 +140,16 @@ class ValidatorEmitter:
         for scalar in self.surface.statics:
             self._check(
                 "kind",
-                python_string(scalar.name),
+                self.named(scalar.name),
                 scalar.name,
                 "bool" if scalar.enum is None else f"layout.{scalar.enum}",
             )
         for path, value in self.surface.values:
             if value.kind == "list":
-                self._line(f'sources.{snake(value.of)}_kinds("{path}", {path})')
+                self._line(f"sources.{snake(value.of)}_kinds({self.named(path)}, {path})")
             else:
                 names = {"int64": "int", "bool": "bool", "bytes": "torch.Tensor"}
-                self._check("kind", python_string(path), path, names.get(value.kind) or f"layout.{value.of}")
+                self._check("kind", self.named(path), path, names.get(value.kind) or f"layout.{value.of}")
 
     def _listed(self) -> list[tuple[str, StructValueIR]]:
         return [(path, value) for path, value in self.surface.values if value.kind == "list"]
@@ -147,9 +157,9 @@ class ValidatorEmitter:
     def _lists(self, kind: str) -> None:
         for path, value in self._listed():
             if kind == "count":
-                self._line(f'sources.{snake(value.of)}_count("{path}", {path}, {value.at_most})')
+                self._line(f"sources.{snake(value.of)}_count({self.named(path)}, {path}, {value.at_most})")
             else:
-                self._line(f'sources.{snake(value.of)}_{_LIST_CHECKS[kind]}("{path}", {path})')
+                self._line(f"sources.{snake(value.of)}_{_LIST_CHECKS[kind]}({self.named(path)}, {path})")
 
     def _length(self, path: str, axis: int, want: Node, at_least: bool) -> None:
         tensor = self.surface.tensor(path)
@@ -158,7 +168,7 @@ class ValidatorEmitter:
         if tensor.optional:
             self._line(f"if {path} is not None:")
         have, indent = f"{path}.shape[{axis}]", 8 if tensor.optional else 4
-        self._check("at_least" if at_least else "length", python_string(name), have, self.value(want), indent=indent)
+        self._check("at_least" if at_least else "length", self.named(name), have, self.value(want), indent=indent)
 
     # --- explicit rules -----------------------------------------------------------------------------------------
 
@@ -223,7 +233,7 @@ class ValidatorEmitter:
             tensor = self.surface.tensor(part.name)
             name = self._size_name(part)
             self.sizes[part.name, part.axis] = name
-            call = invoke("checks.size", python_string(part.name), part.name, str(len(tensor.shape)), str(part.axis))
+            call = invoke("checks.size", self.named(part.name), part.name, str(len(tensor.shape)), str(part.axis))
             self.lines += statement(f"{name} = ", call, 4)
 
     def _size_name(self, length: Length) -> str:

@@ -19,9 +19,10 @@ from kvcanary_gen.emit.names import (
 )
 from kvcanary_gen.emit.triton_expr import flag_name
 from kvcanary_gen.emit.triton_kernel import TritonKernel, searches
+from kvcanary_gen.emit.triton_many import in_loop
 from kvcanary_gen.expr.nodes import names_of, negated
 from kvcanary_gen.expr.phases import once_schedule
-from kvcanary_gen.ir import ChainDomain, EntriesDomain, FoldIR, KernelIR, OnceDomain
+from kvcanary_gen.ir import ChainDomain, EachIR, EntriesDomain, FoldIR, KernelIR, OnceDomain
 from kvcanary_gen.schema.code import Shape
 
 SCAN_BLOCK = 1024
@@ -42,11 +43,14 @@ class LaunchEmitter:
 
     def emit(self) -> list[str]:
         kernel = self.kernel
+        mine = kernel.each.arguments if kernel.each is not None else {}
         lines = [
             f"    {arg.name} = {arg.name}.view(torch.int64)"
             for arg in (*kernel.inputs, *kernel.outputs)
-            if arg.words.dtype != arg.dtype
+            if arg.words.dtype != arg.dtype and arg.name not in mine
         ]
+        if kernel.each is not None:
+            lines += self._of_each(kernel.each)
         sizes: dict[str, tuple[str, int]] = {}
         for phase, grid in zip(self.phases, self.grids, strict=True):
             sizes |= phase.sizes
@@ -134,6 +138,19 @@ class LaunchEmitter:
             "            return",
         ]
 
+    # --- many structs -------------------------------------------------------------------------------------------
+
+    def _of_each(self, each: EachIR) -> list[str]:
+        """What all structs of a table have in common."""
+        fields, lists = each.arguments, {fold.sources: fold.struct for fold in self.folds}
+        lines = [
+            f"    {name}: Sequence[structs.{struct}] = {each.name}.{fields[name]}"
+            for name, struct in lists.items()
+            if name in fields
+        ]
+        statics = dict.fromkeys(name for phase in self.phases for name in phase.statics)
+        return lines + [f"    {name} = {each.name}.{fields[name]}" for name in statics if name in fields]
+
     # --- folds --------------------------------------------------------------------------------------------------
 
     def _sources(self, fold: FoldIR) -> list[str]:
@@ -143,8 +160,14 @@ class LaunchEmitter:
         if all(other.when is not None for other in mine):
             conditions = [host_code(negated(other.when)).flat() for other in mine if other.when is not None]
             lines += [f"    if {' and '.join(conditions)}:", f"        {fold.sources} = ()"]
+        if self._read_off_rows(fold):
+            return lines
         call = invoke(f"sources.{snake(fold.struct)}_arguments", fold.sources, str(fold.at_most))
         return lines + statement(f"{fold.sources}_arguments = ", call, 4)
+
+    def _read_off_rows(self, fold: FoldIR) -> bool:
+        """Whether each struct of a table brings sources of its own."""
+        return self.kernel.each is not None and fold.sources in self.kernel.each.arguments
 
     @staticmethod
     def _chooses(phase: TritonKernel) -> bool:
@@ -177,17 +200,22 @@ class LaunchEmitter:
 
     def _call(self, phase: TritonKernel, indent: int) -> list[str]:
         pad, inner = " " * indent, " " * (indent + 4)
-        lists = {fold.sources: fold for fold in phase.folds}
-        lines = [f"{pad}run(", f"{inner}{phase.name},", f"{inner}(programs,),"]
+        lists = {fold.sources: fold for fold in phase.folds if not self._read_off_rows(fold)}
+        each = self.kernel.each
+        looped = in_loop(phase.kernel)
+        grid = "(programs,)" if each is None or looped else f"(programs, len({each.name}))"
+        lines = [f"{pad}run(", f"{inner}{phase.name},", f"{inner}{grid},"]
+        lines += [f"{inner}{each.name}.table,"] if each is not None else []
         lines += [f"{inner}{name}," for name in phase.pointers]
         lines += [f"{inner}*{sources}_arguments," for sources in lists]
         lines += [f"{inner}{name}," for name in (*phase.sizes, *phase.scalars)]
         lines += [f"{inner}lanes,"] if phase.lanes else []
+        lines += [f"{inner}len({each.name}),"] if each is not None and looped else []
         lines += [f"{inner}{flag_name(name)}={name} is not None," for name in phase.flags]
         for name in phase.statics:
             enum = next(s.enum for s in self.kernel.scalars if s.name == name)
             lines.append(f"{inner}{static_name(name)}={f'int({name})' if enum else name},")
-        lines += [f"{inner}{paired_name(name)}=dispatch.paired({name})," for name in phase.paired]
+        lines += [f"{inner}{paired_name(name)}={self._paired(name)}," for name in phase.paired]
         for fold in lists.values():
             lines += [f"{inner}{name}={value.flat()}," for name, value in _arrival(fold)]
         for fold in phase.folds:
@@ -207,6 +235,13 @@ class LaunchEmitter:
             # Walks are all latency: what begins early takes their place, or leaves them that of few multiprocessors.
             return [*lines, f"{inner}OVERLAPS=False,", f"{pad})"]
         return [*lines, f"{inner}**dispatch.overlapping({self.first}),", f"{pad})"]
+
+    def _paired(self, name: str) -> str:
+        """Whether rows of words are read two at a time; of many structs, whether those of all of them are."""
+        each = self.kernel.each
+        if each is not None and name in each.arguments:
+            return f'"{each.arguments[name]}" in {each.name}.paired'
+        return f"dispatch.paired({name})"
 
 
 def _arrival(fold: FoldIR) -> list[tuple[str, Code]]:

@@ -66,3 +66,8 @@ def alignment_name(fold: str) -> str:
 def cut_name(fold: str) -> str:
     """Whether the last tile of a slot may end early (1), or anything may end anywhere (2)."""
     return f"{fold.upper()}_CUT"
+
+
+def scratch_pointer(tensor: str) -> str:
+    """Where the scratch of many structs begins, of which each has a part."""
+    return f"{tensor}_parts_ptr"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kvcanary_gen.emit.code import Atom, Code, Invoke, invoke, statement
+from kvcanary_gen.emit.code import WIDTH, Atom, Code, Invoke, invoke, statement
 from kvcanary_gen.emit.frames import docstring, prose, render, speaks_of, wrap
 from kvcanary_gen.emit.host import ValidatorEmitter
 from kvcanary_gen.emit.host_expr import host_code
@@ -14,13 +14,16 @@ from kvcanary_gen.emit.triton_function import Sizes
 from kvcanary_gen.emit.triton_kernel import TritonKernel, emit_kernels
 from kvcanary_gen.expr.nodes import Node
 from kvcanary_gen.ir import (
+    CallIR,
     KernelIR,
     OperationIR,
     Program,
     ScalarArg,
     SourcesArg,
+    StructIR,
     TensorArg,
 )
+from kvcanary_gen.many import of_each, singular, variant
 from kvcanary_gen.surface import Surface, workspace_lengths
 
 
@@ -40,7 +43,7 @@ RUN = "run: dispatch.Run = dispatch.launch"
 
 def params(surface: Surface) -> list[Param]:
     """Keyword parameters of the public functions, in order; optional ones may be left out."""
-    found = [Param(name, f"structs.{s.name}", "", s.name, doc) for name, s, doc in surface.structs]
+    found = [_struct_param(surface, name, struct, doc) for name, struct, doc in surface.structs]
     for arg in surface.arguments:
         if isinstance(arg, ScalarArg):
             type_ = f"layout.{arg.enum}" if arg.enum else "bool" if arg.static else "int"
@@ -50,6 +53,12 @@ def params(surface: Surface) -> list[Param]:
         else:
             found.append(_tensor_param(arg))
     return found + [_tensor_param(workspace) for workspace in surface.workspaces]
+
+
+def _struct_param(surface: Surface, name: str, struct: StructIR, doc: str) -> Param:
+    if name == surface.many:
+        return Param(name, f"tables.{struct.table}", "", struct.table, doc)
+    return Param(name, f"structs.{struct.name}", "", struct.name, doc)
 
 
 def _tensor_param(arg: TensorArg) -> Param:
@@ -155,7 +164,8 @@ class OpEmitter:
                 "internal.py.j2",
                 doc=self.surface.doc,
                 summary=f"Contract {self.surface.contract}." if self.surface.contract else "Not part of the contract.",
-                sequence=bool(kernel.sources),
+                sequence="Sequence[" in str(parts),
+                many=self.surface.many,
                 imports=imports,
                 **parts,
             )
@@ -226,6 +236,9 @@ class OpEmitter:
             lengths = [self._allocated(node) for node in workspace_lengths(self.surface, workspace)]
             length = lengths[0] if len(lengths) == 1 else f"[{', '.join(lengths)}]"
             lines.append(f"    if {workspace.name} is None:")
+            if len(length) > WIDTH - 13:
+                lines += ["        lengths = [", *(f"            {length}," for length in lengths), "        ]"]
+                length = "lengths"
             allocate = invoke("torch.empty", length, dtype=f"torch.{workspace.dtype}", device=f"{self.first}.device")
             lines += statement(f"{workspace.name} = ", allocate, 8)
         return lines
@@ -243,10 +256,11 @@ class OpEmitter:
         text += "\n".join(param.annotation for param in self.params)
         top = ["errors"] if speaks_of(text, "errors") else []
         if kernel is not None:
-            reference = "\n".join(ReferenceEmitter(self.program, kernel).emit())
+            reference = "\n".join(self._reference_of(kernel))
             phases = emit_kernels(self.program, kernel, self.sizes)
             triton = "\n".join(line for phase in phases for line in phase.lines)
-            core += [m for m in ("eager", "functions") if speaks_of(reference, m) or (m == "eager" and kernel.scalars)]
+            scalars = kernel.scalars if kernel.each is None else ()
+            core += [m for m in ("eager", "functions") if speaks_of(reference, m) or (m == "eager" and scalars)]
             core += [m for m in ("device", "lang") if speaks_of(triton, m)]
             text += reference
             if kernel.sources:
@@ -255,16 +269,20 @@ class OpEmitter:
             core.append("eager")
         if speaks_of(text, "sources") and "sources" not in core:
             core.append("sources")
+        if self.surface.many:
+            core.append("tables")
         if kernel is not None:
             text += "\n".join(self._launch(kernel, phases))
         if speaks_of("\n".join([text, *self._workspaces()]), "layout"):
             top.append("layout")
-        if "structs." in text or self.surface.structs:
+        if "structs." in text or any(name != self.surface.many for name, _, _ in self.surface.structs):
             top.append("structs")
         lines = [f"from .. import {', '.join(sorted(top))}"] if top else []
         lines.append(f"from ..core import {', '.join(sorted(core))}")
         if operation is not None:
-            lines.append(f"from . import {', '.join(sorted({step.kernel.name for step in operation.calls}))}")
+            rooms = {step.kernel.name for step in operation.calls}
+            rooms |= {variant(operation, step).name for step in operation.calls}
+            lines.append(f"from . import {', '.join(sorted(rooms))}")
         return lines
 
     # --- kernel -------------------------------------------------------------------------------------------------
@@ -274,8 +292,12 @@ class OpEmitter:
         return {
             "kernel": "\n\n\n".join("\n".join(phase.lines) for phase in phases),
             "launch": "\n".join(self._launch(kernel, phases)),
-            "reference": "\n".join(ReferenceEmitter(self.program, kernel).emit()),
+            "reference": "\n".join(self._reference_of(kernel)),
         }
+
+    def _reference_of(self, kernel: KernelIR) -> list[str]:
+        """None where many of a struct go one after the other through the reference of the kernel that takes one."""
+        return [] if kernel.each is not None else ReferenceEmitter(self.program, kernel).emit()
 
     def _launch(self, kernel: KernelIR, phases: list[TritonKernel]) -> list[str]:
         """The function that launches; arguments are valid already."""
@@ -300,9 +322,27 @@ class OpEmitter:
             '    """The kernels\' references on valid arguments."""',
         ]
         for step in operation.calls if operation else ():
-            values: dict[str, Code | str] = {a.name: step.bind[a.name] for a in step.kernel.arguments}
-            launch += statement("", invoke(f"{step.kernel.name}.launch", **values, run="run"), 4)
-            for scalar in (s for s in step.kernel.scalars if not s.static):
-                values[scalar.name] = invoke("eager.scalar", step.bind[scalar.name], self.first)
-            reference += statement("", invoke(f"{step.kernel.name}.reference", **values), 4)
+            assert operation is not None
+            launched = variant(operation, step)
+            mine = launched.each.arguments if launched.each is not None else {}
+            values: dict[str, Code | str] = (
+                {launched.each.name: launched.each.name} if launched.each is not None else {}
+            )
+            values |= {a.name: step.bind[a.name] for a in launched.arguments if a.name not in mine}
+            launch += statement("", invoke(f"{launched.name}.launch", **values, run="run"), 4)
+            reference += self._step_reference(operation, step)
         return {"kernel": None, "launch": "\n".join(launch), "reference": "\n".join(reference)}
+
+    def _step_reference(self, operation: OperationIR, step: CallIR) -> list[str]:
+        """The reference of one call, for one struct of a table after the other."""
+        lines: list[str] = []
+        bind, indent = step.bind, 4
+        if of_each(operation, step):
+            one, prefix = singular(operation.many), f"{operation.many}."
+            lines.append(f"    for {one} in {operation.many}:")
+            bind = {n: f"{one}.{p.removeprefix(prefix)}" if p.startswith(prefix) else p for n, p in bind.items()}
+            indent = 8
+        values: dict[str, Code | str] = {a.name: bind[a.name] for a in step.kernel.arguments}
+        for scalar in (s for s in step.kernel.scalars if not s.static):
+            values[scalar.name] = invoke("eager.scalar", bind[scalar.name], self.first)
+        return lines + statement("", invoke(f"{step.kernel.name}.reference", **values), indent)

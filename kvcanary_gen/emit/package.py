@@ -15,8 +15,10 @@ from kvcanary_gen.emit.python_functions import PythonBlock, emit_python_function
 from kvcanary_gen.emit.runtime import emit_runtime, public_names
 from kvcanary_gen.emit.sources import emit_sources, listed_structs
 from kvcanary_gen.emit.structs import emit_structs
+from kvcanary_gen.emit.tables import emit_tables
 from kvcanary_gen.emit.violations import DECODE, ROW, emit_violations, reported_layout
 from kvcanary_gen.ir import ErrorIR, InvariantIR, Program, TensorArg
+from kvcanary_gen.many import tabled, variants
 from kvcanary_gen.schema.data import TagFamily
 from kvcanary_gen.surface import Surface, kernel_surface, surfaces
 
@@ -64,7 +66,9 @@ def build_package(program: Program) -> dict[str, str]:
         files["violations.py"] = emit_violations(program)
     if listed_structs(program):
         files["core/sources.py"] = emit_sources(program, _implied(program))
-    for name, kernel in program.kernels.items():
+    if tabled(program):
+        files["core/tables.py"] = emit_tables(program, _implied(program))
+    for name, kernel in (program.kernels | variants(program)).items():
         if kernel.internal:
             files[f"ops/{name}.py"] = OpEmitter(program, kernel_surface(program, kernel), sizes).emit(kernel, None)
     for name, surface in views.items():
@@ -226,6 +230,8 @@ def _init(program: Program, views: dict[str, Surface], runtime: list[str]) -> st
     tables = [struct.table for struct in listed_structs(program) if struct.table]
     if tables:
         modules[".core.sources"] = tables
+    if tabled(program):
+        modules[".core.tables"] = [struct.table for struct in tabled(program)]
     for name, surface in views.items():
         modules[f".ops.{name}"] = [surface.binder, surface.launcher, surface.reference]
     imports = [import_line(module, modules[module]) for module in sorted(modules, key=natural) if modules[module]]

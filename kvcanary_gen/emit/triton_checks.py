@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,16 +17,27 @@ if TYPE_CHECKING:
     from kvcanary_gen.emit.triton_kernel import KernelEmitter
 
 
-def emit_launch_counters(emitter: KernelEmitter, *, always: bool) -> None:
-    """Counters of one launch: program 0 adds to them, before or behind the domain's condition."""
-    counters = [c for c in emitter.kernel.counters if c.per == "launch" and c.always == always]
+def emit_launch_counters(emitter: KernelEmitter, *, always: bool | None, guarded: bool = True) -> None:
+    """Counters of one launch: program 0 adds to them, before or behind the domain's condition.
+
+    Args:
+        always: which of them, those before the condition or those behind it; all of them if None.
+        guarded: whether other programs come by as well.
+    """
+    counters = [c for c in emitter.kernel.counters if c.per == "launch" and always in (None, c.always)]
     if not counters:
         return
     block = emitter.block
-    block.text("if tl.program_id(0) == 0:")
-    with block.indented():
+    if guarded:
+        block.text("if tl.program_id(0) == 0:")
+    with block.indented() if guarded else nullcontext(), _rarely(emitter):
         for counter in counters:
             _add(emitter, counter, _number(emitter, counter))
+
+
+def _rarely(emitter: KernelEmitter) -> AbstractContextManager[None]:
+    """Statements that most programs skip."""
+    return nullcontext() if emitter.rows is None else emitter.rows.rarely()
 
 
 def _number(emitter: KernelEmitter, counter: CounterIR) -> Code:
@@ -109,7 +121,7 @@ def _rows(emitter: KernelEmitter, check: CheckIR, found: _Failing) -> None:
     block = emitter.block
     before, block.facts = block.facts, found.facts
     block.write("if ", _any(Atom(found.failing)), ":")
-    with block.indented():
+    with block.indented(), _rarely(emitter):
         _append(emitter, check, found.failing, found.reasons, found.row)
     block.facts = before
 

@@ -152,6 +152,8 @@ class Block(Writer):
     # Loads that come in pairs, and the names of those that have been loaded, by mask.
     pairs: dict[Load, Pair] = field(default_factory=dict)
     loaded: dict[tuple[Load, str], str] = field(default_factory=dict)
+    # Lists of sources that are certainly tables.
+    tables: set[str] = field(default_factory=set)
 
     # --- statements ---------------------------------------------------------------------------------------------
 
@@ -499,6 +501,10 @@ class Block(Writer):
         self.needs.folds[node.name] = None
         self.needs.statics.update(dict.fromkeys(fold.statics))
         args: list[Code | str] = [self.typed(arg, mask) for arg in node.args]
+        if fold.sources in self.tables:
+            args += [mask, *source_arguments(fold.sources, 0, fold.numbers, fold.table)]
+            args += [*(static_name(name) for name in fold.statics), *(name(node.name) for name in FORM_NAMES)]
+            return invoke(f"{self.prefix}{node.name}_of_table", *args)
         args += [mask, *source_arguments(fold.sources, fold.at_most, fold.numbers, fold.table)]
         args += [count_name(fold.sources), *([table_name(fold.sources)] if fold.table else [])]
         args += [static_name(name) for name in fold.statics]

@@ -8,7 +8,10 @@ are arguments of the kernel or, any number of them, rows of a table on the devic
 
 from __future__ import annotations
 
-from kvcanary_gen.emit.code import Atom, Code, invoke, statement
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kvcanary_gen.emit.code import Code, invoke, statement
 from kvcanary_gen.emit.names import count_name, source_arguments, source_parts, static_name, table_name
 from kvcanary_gen.emit.proof import Facts
 from kvcanary_gen.emit.triton_expr import FORM_NAMES, TRUE, Block
@@ -22,11 +25,13 @@ _FORM = ("TILE", "ALIGNMENT", "CUT")
 
 def emit_fold(program: Program, fold: FoldIR) -> list[list[str]]:
     """The helpers of a fold."""
+    table = [_of_table(program, fold)] if fold.table else []
     return [
         _of_tile(program, fold),
         _of_last_tile(program, fold),
         _first_tile(program, fold),
         _of_source(program, fold),
+        *table,
         _of_all(program, fold),
     ]
 
@@ -104,6 +109,10 @@ def _place(block: Block, fold: FoldIR) -> None:
     block.assign("length", fold.length, TRUE)
     block.text("stop = tl.minimum(row_bytes, first + length)")
     block.text("inside = mask & (row >= 0) & (row < rows)")
+    block.text("if CUT == 2:")
+    with block.indented():
+        block.text("# Where a row is left behind, sums with its places may wrap and seem to lie inside.")
+        block.text("inside = inside & (first < row_bytes)")
     block.text("start = row * row_stride")
 
 
@@ -118,7 +127,7 @@ def _first_tile(program: Program, fold: FoldIR) -> list[str]:
 
 def _source_function(fold: FoldIR, name: str, doc: str, block: Block) -> list[str]:
     params = [fold.params[0][0], "mask", "tensor_ptr", *source_parts(fold.numbers)]
-    return _function(name, params, [*(static_name(name) for name in fold.statics), *_FORM], doc, block)
+    return _function(name, params, [*_statics(fold), *_FORM], doc, block)
 
 
 def _of_source(program: Program, fold: FoldIR) -> list[str]:
@@ -156,30 +165,43 @@ def _of_all(program: Program, fold: FoldIR) -> list[str]:
     block = _block(program, fold)
     lane = fold.params[0][0]
     block.text(f"total = tl.full({lane}.shape, {fold.start}, tl.uint64)")
-    guard: Code = Atom("True")
+    with _guarded(block, fold):
+        if fold.table:
+            block.text(f"if {table_name(fold.sources)}:")
+            with block.indented():
+                args = [lane, "mask", *source_arguments(fold.sources, 0, fold.numbers, fold.table)]
+                block.write("total = ", invoke(f"{fold.name}_of_table", *args, *_statics(fold), *_FORM))
+        block.text(f"if TILE < {TILE}:")
+        with block.indented():
+            _of_first_tiles(block, fold)
+        block.text("else:")
+        with block.indented():
+            for place in range(fold.at_most):
+                block.text(f"if {count_name(fold.sources)} > {place}:")
+                with block.indented():
+                    _combine(block, fold, _listed(fold, place))
+    block.text("return total")
+    params = [lane, "mask", *source_arguments(fold.sources, fold.at_most, fold.numbers, fold.table)]
+    return _function(fold.name, params, [*source_constants(fold), *_statics(fold), *_FORM], fold.doc, block)
+
+
+def _statics(fold: FoldIR) -> list[str]:
+    return [static_name(name) for name in fold.statics]
+
+
+@contextmanager
+def _guarded(block: Block, fold: FoldIR) -> Iterator[None]:
+    """Statements that run where anything is folded at all."""
+    guard: Code = TRUE
     if fold.when is not None:
         assert is_static(fold.when)
         guard = block.static(fold.when)
-    if guard != TRUE:
-        block.write("if ", guard, ":")
-        block.indent += 4
-    if fold.table:
-        _of_table(block, fold)
-    block.text(f"if TILE < {TILE}:")
+    if guard == TRUE:
+        yield
+        return
+    block.write("if ", guard, ":")
     with block.indented():
-        _of_first_tiles(block, fold)
-    block.text("else:")
-    with block.indented():
-        for place in range(fold.at_most):
-            block.text(f"if {count_name(fold.sources)} > {place}:")
-            with block.indented():
-                _combine(block, fold, _listed(fold, place))
-    if guard != TRUE:
-        block.indent -= 4
-    block.text("return total")
-    params = [lane, "mask", *source_arguments(fold.sources, fold.at_most, fold.numbers, fold.table)]
-    constants = [*source_constants(fold), *(static_name(name) for name in fold.statics), *_FORM]
-    return _function(fold.name, params, constants, fold.doc, block)
+        yield
 
 
 def _listed(fold: FoldIR, place: int) -> list[str]:
@@ -188,7 +210,7 @@ def _listed(fold: FoldIR, place: int) -> list[str]:
 
 
 def _of_first_tiles(block: Block, fold: FoldIR) -> None:
-    lane, statics = fold.params[0][0], [static_name(name) for name in fold.statics]
+    lane, statics = fold.params[0][0], _statics(fold)
     block.text("# A tile has all bytes of a slot; those of all sources are on their way at once.")
     for place in range(fold.at_most):
         block.text(f"if {count_name(fold.sources)} > {place}:")
@@ -204,16 +226,18 @@ def _of_first_tiles(block: Block, fold: FoldIR) -> None:
 
 
 def _combine(block: Block, fold: FoldIR, parts: list[str]) -> None:
-    statics = [static_name(name) for name in fold.statics]
-    block.write("state = ", invoke(f"{fold.name}_of_source", fold.params[0][0], "mask", *parts, *statics, *_FORM))
+    of_source = f"{fold.name}_of_source"
+    block.write("state = ", invoke(of_source, fold.params[0][0], "mask", *parts, *_statics(fold), *_FORM))
     block.write("total = ", block.value(fold.combine, TRUE))
 
 
-def _of_table(block: Block, fold: FoldIR) -> None:
+def _of_table(program: Program, fold: FoldIR) -> list[str]:
     """The sources of a table on the device, one row each: address, geometry, numbers."""
+    block = _block(program, fold)
+    lane = fold.params[0][0]
     parts = ["address", *source_parts(fold.numbers)]
-    block.text(f"if {table_name(fold.sources)}:")
-    with block.indented():
+    block.text(f"total = tl.full({lane}.shape, {fold.start}, tl.uint64)")
+    with _guarded(block, fold):
         block.text("place = tl.zeros([], tl.int64)")
         block.text(f"while place < {fold.sources}_table_len:")
         with block.indented():
@@ -222,3 +246,7 @@ def _of_table(block: Block, fold: FoldIR) -> None:
             loads = [f"tl.load(entry_ptr + {column})" for column in range(1, len(parts))]
             _combine(block, fold, ["tensor_ptr", *loads])
             block.text("place += 1")
+    block.text("return total")
+    params = [lane, "mask", *source_arguments(fold.sources, 0, fold.numbers, fold.table)]
+    doc = "The same of sources that are all rows of a table."
+    return _function(f"{fold.name}_of_table", params, [*_statics(fold), *_FORM], doc, block)

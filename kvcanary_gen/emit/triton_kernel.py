@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import WIDTH, Atom, Code, Operator, invoke, operator, statement
 from kvcanary_gen.emit.frames import docstring
-from kvcanary_gen.emit.names import is_pointer, paired_name, source_arguments, static_name
+from kvcanary_gen.emit.names import is_pointer, paired_name, scratch_pointer, source_arguments, static_name
 from kvcanary_gen.emit.proof import Facts
 from kvcanary_gen.emit.triton_chain import emit_chain
 from kvcanary_gen.emit.triton_checks import emit_checks, emit_launch_counters, emit_point_counters
 from kvcanary_gen.emit.triton_expr import TRUE, Block, conjunction, flag_name, pointer_name
 from kvcanary_gen.emit.triton_fold import fold_constants, source_constants
 from kvcanary_gen.emit.triton_function import Sizes
+from kvcanary_gen.emit.triton_many import Rows, emit_idle
 from kvcanary_gen.emit.triton_once import emit_once
 from kvcanary_gen.emit.triton_recurrence import emit_entries
 from kvcanary_gen.emit.triton_scan import emit_scan
@@ -45,6 +46,7 @@ from kvcanary_gen.ir import (
     StoreIR,
     TensorArg,
 )
+from kvcanary_gen.many import count_of
 
 
 @dataclass
@@ -81,9 +83,10 @@ def emit_kernels(program: Program, kernel: KernelIR, sizes: dict[str, Sizes]) ->
     return [KernelEmitter(program, phase, sizes).emit() for phase in phases(kernel)]
 
 
-def _pointer_lines(tensor: TensorArg) -> list[str]:
+def _pointer_lines(tensor: TensorArg, part: bool) -> list[str]:
     """A pointer parameter and its shape, which goes before it where it does not fit behind."""
-    name, shape = f"{pointer_name(tensor.name)},", f"# {tensor.shape_text} {tensor.dtype}"
+    pointer = scratch_pointer(tensor.name) if part else pointer_name(tensor.name)
+    name, shape = f"{pointer},", f"# {'of each ' if part else ''}{tensor.shape_text} {tensor.dtype}"
     return [f"{name}  {shape}"] if len(name + shape) <= WIDTH - 6 else [shape, name]
 
 
@@ -106,15 +109,18 @@ class KernelEmitter:
             taken=taken,
             folds=program.folds,
         )
+        each = kernel.each
+        self.rows = None if each is None else Rows(program, kernel, each, self.block)
+        if each is not None:
+            self.block.tables |= set(each.arguments)
 
     def emit(self) -> TritonKernel:
         domain = self.kernel.domain
         block = self.block
         block.text("lang.begin(OVERLAPS)")
-        emit_launch_counters(self, always=True)
-        if domain.when is not None:
-            self._when(domain.when)
-        emit_launch_counters(self, always=False)
+        if self.rows is not None:
+            self.rows.start()
+        self._begin(domain, self.rows)
         if isinstance(domain, FlatDomain):
             self._flat(domain)
         elif isinstance(domain, ScanDomain):
@@ -128,6 +134,8 @@ class KernelEmitter:
         else:
             assert isinstance(domain, SegmentDomain)
             emit_segments(self, domain)
+        if self.rows is not None:
+            self.rows.end()
         kernel = self.kernel
         pointers = [t.name for t in (*kernel.inputs, *kernel.outputs) if t.name in block.needs.pointers]
         # A size is read off a tensor that is certainly there, whichever one it was needed for.
@@ -139,6 +147,10 @@ class KernelEmitter:
         self.statics = [s.name for s in kernel.scalars if s.name in block.needs.statics]
         self.paired = [t for t in pointers if t in block.needs.paired]
         self.folds = [fold for name, fold in self.program.folds.items() if name in block.needs.folds]
+        if kernel.each is not None:
+            mine = kernel.each.arguments
+            pointers, scalars = ([name for name in names if name not in mine] for names in (pointers, scalars))
+            sizes = {name: place for name, place in sizes.items() if place[0] not in mine}
         lines = [*self._head(pointers, sizes, scalars, flags, lanes), *self._widen(sizes, scalars, lanes), *block.lines]
         return TritonKernel(
             kernel,
@@ -154,16 +166,33 @@ class KernelEmitter:
             paired=self.paired,
         )
 
+    def _begin(self, domain: Domain, rows: Rows | None) -> None:
+        """What is counted of a launch, and whether anything else happens."""
+        if rows is not None and rows.looped:
+            # What is counted of a struct comes with its points, so that its row is read but once.
+            if domain.when is not None:
+                emit_idle(self, rows, domain.when)
+            return
+        emit_launch_counters(self, always=True)
+        if domain.when is not None:
+            self._when(domain.when)
+        emit_launch_counters(self, always=False)
+
     # --- head ---------------------------------------------------------------------------------------------------
 
     def _head(
         self, pointers: list[str], sizes: dict[str, tuple[str, int]], scalars: list[str], flags: list[str], lanes: bool
     ) -> list[str]:
-        kernel = self.kernel
+        kernel, rows = self.kernel, self.rows
         groups: list[tuple[str, list[str]]] = []
+        if rows is not None:
+            name = rows.each.name
+            shape = f"[{count_of(name)}, {len(rows.columns)}]"
+            groups.append((name.replace("_", " "), [f"{rows.pointer},  # {shape} int64"]))
         for title, args in (("inputs", kernel.inputs), ("outputs", kernel.outputs)):
-            groups.append((title, [line for a in args if a.name in pointers for line in _pointer_lines(a)]))
-        listed = {fold.sources: fold for fold in self.folds}
+            shown = [line for a in args if a.name in pointers for line in _pointer_lines(a, self._is_part(a.name))]
+            groups.append((title, shown))
+        listed = {fold.sources: fold for fold in self.folds if rows is None or not rows.mine(fold.sources)}
         for sources, fold in listed.items():
             names = source_arguments(sources, fold.at_most, fold.numbers, fold.table)
             shown = [f"{name}," if is_pointer(name) else f"{name}: tl.int64," for name in names]
@@ -171,6 +200,8 @@ class KernelEmitter:
         numbers = [f"{name}: tl.int64," for name in (*sizes, *scalars)]
         if lanes:
             numbers.append("lanes: tl.int64,  # programs for each segment")
+        if rows is not None and rows.looped:
+            numbers.append(f"{count_of(rows.each.name)}: tl.int64,")
         groups.append(("sizes and scalars", numbers))
         constants = [f"{flag_name(name)}: tl.constexpr," for name in flags]
         constants += [f"{static_name(name)}: tl.constexpr," for name in self.statics]
@@ -190,9 +221,14 @@ class KernelEmitter:
                 lines += [f"    # {title}", *(f"    {entry}" for entry in entries)]
         return [*lines, "):", docstring(kernel.doc, 4)]
 
-    @staticmethod
-    def _widen(sizes: dict[str, tuple[str, int]], scalars: list[str], lanes: bool) -> list[str]:
+    def _is_part(self, tensor: str) -> bool:
+        """Whether a tensor is scratch of which each struct has a part."""
+        return self.rows is not None and tensor in self.rows.each.parts
+
+    def _widen(self, sizes: dict[str, tuple[str, int]], scalars: list[str], lanes: bool) -> list[str]:
         names = [*sizes, *scalars] + (["lanes"] if lanes else [])
+        if self.rows is not None and self.rows.looped:
+            names.append(count_of(self.rows.each.name))
         if not names:
             return []
         note = (
@@ -233,7 +269,19 @@ class KernelEmitter:
 
     def points(self, mask: Code) -> None:
         """Everything that happens at the points of a block, where no two depend on each other."""
-        self.lets(self.kernel.lets, mask)
+        lets = list(self.kernel.lets)
+        if self.rows is None or not self.rows.looped:
+            self._points(lets, mask)
+            return
+        # What is the same for all structs is computed but once.
+        shared, own = self.rows.split(lets)
+        self.lets(shared, mask)
+        with self.rows.loop():
+            emit_launch_counters(self, always=None)
+            self._points(own, mask)
+
+    def _points(self, lets: Iterable[tuple[str, Node]], mask: Code) -> None:
+        self.lets(lets, mask)
         for store in self.kernel.stores:
             self.store(store, mask)
         emit_point_counters(self, mask)

@@ -101,6 +101,8 @@ class Drawer:
         for scalar in self._scalars_in_order():
             outline.scalars[scalar.name] = self._scalar(scalar, outline, source)
         outline.scalars |= {setting.path: self._setting(setting, source) for setting in surface.settings}
+        for first, *others in surface.alike:
+            outline.scalars |= dict.fromkeys(others, outline.scalars[first])
         outline.lists = {path: lister.draw(outline.names(), source) for path, lister in self.listers.items()}
         return outline
 

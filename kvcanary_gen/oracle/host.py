@@ -6,7 +6,7 @@ Written apart from the emitted validators, so that a mistake in one shows agains
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from kvcanary_gen.expr.nodes import Length, Node
@@ -17,7 +17,7 @@ from kvcanary_gen.surface import BoundRule, CheckedTensor, LengthRule, Surface
 
 GPUS = ("cuda", "xpu")
 # Implied rules that are no validator's: see the functions below.
-_ELSEWHERE = ("capacity", "backend", "interpreter", "capture")
+_ELSEWHERE = ("capacity", "backend", "interpreter", "capture", "many")
 _BYTES = {"int32": 4, "int64": 8, "uint64": 8, "uint8": 1}
 
 
@@ -41,12 +41,58 @@ def first_broken(program: Program, surface: Surface, call: CallMeta, *, referenc
     Rules stand in the order of the spec. Within a rule: structs, tensors that must be there in the order of the
     signature, those that may be missing, scalars. A rule that speaks of a length checks that tensor's rank first.
     """
-    judge = _Judge(program, surface, call, reference)
     try:
-        judge.run()
+        for stage, anchor in _stages(program, surface, call):
+            _Judge(program, stage, call, reference, [] if anchor is None else [anchor]).run()
     except _Found as found:
         return found.broken
     return None
+
+
+Anchor = tuple[CheckedTensor, Meta]
+
+
+def _stages(program: Program, surface: Surface, call: CallMeta) -> Iterator[tuple[Surface, Anchor | None]]:
+    """What is checked apart, with the tensor on whose device the others must be.
+
+    A table is built before it is passed: its structs are checked one after the other, then whether they lie together.
+    """
+    if not surface.instances:
+        yield surface, None
+        return
+    firsts: list[Anchor] = []
+    for instance in surface.instances:
+        stage = _part(surface, [instance])
+        yield stage, None
+        first = call[stage.tensors[0].path]
+        assert isinstance(first, Meta)
+        firsts.append((stage.tensors[0], first))
+    for tensor, meta in firsts:
+        if meta.device != firsts[0][1].device:
+            rule, device = program.implied("device"), firsts[0][1].device
+            words = {"name": tensor.path, "other": firsts[0][0].path, "want": device, "have": meta.device}
+            raise _Found(broken(program, rule, rule.message, call, words))
+    table = CheckedTensor(f"{surface.table}.table", "int64", (), "")
+    others = [name for name, _, _ in surface.structs if name not in surface.instances]
+    yield _part(surface, others, alone=False), (table, replace(firsts[0][1], dtype="int64", shape=(), strides=()))
+
+
+def _part(surface: Surface, structs: list[str], *, alone: bool = True) -> Surface:
+    """The surface as far as it is about some of its structs, and about its arguments unless `alone`."""
+
+    def mine(scope: str) -> bool:
+        return scope in structs or (not scope and not alone)
+
+    return replace(
+        surface,
+        structs=tuple(struct for struct in surface.structs if struct[0] in structs),
+        arguments=() if alone else surface.arguments,
+        tensors=tuple(tensor for tensor in surface.tensors if mine(tensor.scope)),
+        lengths=tuple(rule for rule in surface.lengths if mine(surface.tensor(rule.path).scope)),
+        rules=() if alone else surface.rules,
+        values=tuple(value for value in surface.values if mine(value[0].rpartition(".")[0])),
+        instances=(),
+    )
 
 
 class _Found(Exception):

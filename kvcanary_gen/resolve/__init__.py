@@ -15,6 +15,7 @@ from kvcanary_gen.resolve.functions import resolve_functions
 from kvcanary_gen.resolve.fusions import resolve_fusions
 from kvcanary_gen.resolve.invariants import resolve_invariants
 from kvcanary_gen.resolve.kernels import resolve_kernels
+from kvcanary_gen.resolve.many import check_many
 from kvcanary_gen.resolve.names import check_names
 from kvcanary_gen.resolve.operations import resolve_operations
 from kvcanary_gen.resolve.strays import explain_strays
@@ -41,6 +42,7 @@ def resolve_document(document: Document) -> Program:
     kernels |= resolve_fusions(context, arguments, kernels)
     operations = resolve_operations(context, arguments, structs, kernels)
     invariants = resolve_invariants(context, kernels, operations)
+    check_many(context, operations, functions, folds, invariants)
     errors = resolve_errors(context, kernels, structs, operations)
     _check_kernels(context)
     explain_strays(document, context.out)

@@ -83,7 +83,10 @@ def _table(context: Context, name: str, struct: Struct, values: tuple[StructValu
     if taken is not None:
         context.out.add(mark, "KVG-014", f"'{struct.table}' is declared already under `{taken}`")
     elif check_name(context, struct.table, mark) and not any(value.kind == "bytes" for value in values):
-        context.out.add(mark, "KVG-030", f"a table holds byte sources, and {name} has no `bytes` field")
+        operations = context.document.section("operations").values()
+        if not any(taken.many and taken.type == name for o in operations for taken in o.structs.values()):
+            message = f"a table holds byte sources, or structs of which an operation takes many, and {name} is neither"
+            context.out.add(mark, "KVG-030", message)
     return struct.table
 
 

@@ -34,6 +34,7 @@ IMPLIED_WORDS: dict[str, frozenset[str]] = {
     "count": frozenset({"name", "want", "have"}),
     "value": frozenset({"name", "want", "have"}),
     "bytes": frozenset({"name", "want", "have"}),
+    "many": frozenset({"name", "want", "have"}),
 }
 
 
@@ -55,6 +56,8 @@ def operation_names(operation: OperationIR) -> HostNames:
     own = [arg for arg in operation.arguments if isinstance(arg, TensorArg)]
     tensors = {arg.name: TensorInfo(arg.type, len(arg.shape), arg.optional) for arg in (*own, *operation.workspaces)}
     for name, struct, _ in operation.structs:
+        if name == operation.many:
+            continue
         tensors |= {f"{name}.{f.name}": TensorInfo(Type.INT, len(f.shape), False) for f in struct.fields}
     scalars = {arg.name: arg.type for arg in operation.arguments if isinstance(arg, ScalarArg)}
     return HostNames(scalars, tensors, frozenset(bind_dims(own)))

@@ -14,7 +14,7 @@ from kvcanary_gen.resolve.context import Context
 
 # Modules, parameters and variables of the generated code, which a name of the spec would hide there.
 _MODULES = {"bound", "checks", "core", "device", "dispatch", "eager", "errors", "functions", "hashing", "lang"}
-_MODULES |= {"layout", "ops", "runtime", "structs", "tl", "torch", "triton"}
+_MODULES |= {"layout", "ops", "runtime", "structs", "tables", "tl", "torch", "triton"}
 _VARIABLES = {
     "BLOCK",
     "OVERLAPS",

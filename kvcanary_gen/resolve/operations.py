@@ -8,6 +8,7 @@ from kvcanary_gen.resolve.context import Arguments, Context, size_names
 from kvcanary_gen.resolve.data import check_record, value_argument
 from kvcanary_gen.resolve.fuse import covers
 from kvcanary_gen.resolve.kernel_reader import bind_dims, unbound_sizes
+from kvcanary_gen.resolve.many import find_many, with_parts
 from kvcanary_gen.resolve.names import check_name
 from kvcanary_gen.schema.code import Call, Operation
 
@@ -39,6 +40,7 @@ class _Operation:
         self.structs: list[tuple[str, StructIR, str]] = []
         self.arguments: list[Argument] = []
         self.workspaces: list[TensorArg] = []
+        self.many = ""
 
     def _place(self, *path: str | int, key: bool = False) -> Mark:
         return self.context.document.mark("operations", self.name, *path, key=key)
@@ -51,6 +53,7 @@ class _Operation:
     ) -> OperationIR | None:
         operation = self.operation
         self._read_structs(structs)
+        self.many = find_many(self.context, self.name, self.structs, structs)
         self._read_arguments(arguments)
         known = self.complete
         for workspace in operation.workspaces:
@@ -69,7 +72,7 @@ class _Operation:
         if not self.complete or len(calls) < len(operation.calls):
             return None
         self._check_fusions(calls, sound)
-        return OperationIR(
+        resolved = OperationIR(
             self.name,
             operation.doc,
             operation.contract,
@@ -78,7 +81,9 @@ class _Operation:
             tuple(self.arguments),
             tuple(self.workspaces),
             tuple(calls),
+            self.many,
         )
+        return with_parts(resolved)
 
     def _check_fusions(self, calls: list[CallIR], sound: list[bool]) -> None:
         """A fused kernel counts on an earlier launch for segments that are all entries there are.
@@ -181,7 +186,7 @@ class _Operation:
 
     def _sizes(self) -> set[str]:
         """Sizes that the operation's structs and arguments have as whole axes."""
-        shapes = [field.shape for _, struct, _ in self.structs for field in struct.fields]
+        shapes = [field.shape for name, struct, _ in self.structs if name != self.many for field in struct.fields]
         shapes += [arg.shape for arg in self.arguments if isinstance(arg, TensorArg)]
         return {axis.dim for shape in shapes for axis in shape if axis.dim is not None}
 

@@ -170,6 +170,9 @@ class StructArgument(SpecModel):
 
     type: Name
     doc: Doc
+    many: StrictBool = Field(
+        default=False, description="Takes a table of any number of them; kernels run for each, in one launch."
+    )
 
 
 class Workspace(SpecModel):
@@ -218,6 +221,7 @@ ImpliedKind = Literal[
     "count",
     "value",
     "bytes",
+    "many",
 ]
 
 

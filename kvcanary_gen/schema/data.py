@@ -96,7 +96,7 @@ class Struct(SpecModel):
     contract: Doc = ""
     capacity: Name | None = Field(default=None, description="Name of the size that allocation takes, if any.")
     table: Name | None = Field(
-        default=None, description="Class that holds any number of them on the device, whatever their alignment."
+        default=None, description="Class that holds any number of them on the device, byte sources at any alignment."
     )
     fields: dict[Name, StructField] = Field(min_length=1)
 

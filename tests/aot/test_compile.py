@@ -13,17 +13,18 @@ import triton
 from kvcanary_gen import recorded
 from kvcanary_gen.aot import DEFAULT_TARGETS, Report, Specialisation, compile_kernel, compile_one, parse_target
 from kvcanary_gen.expr.phases import phases
+from kvcanary_gen.many import variants
 from kvcanary_gen.specialisations import package_loader, specialisations
-from tests.support.program import PROGRAM, ROOT
+from tests.support.program import ROOT, SPEC
 
 pytestmark = pytest.mark.aot
 
-KERNELS = sorted(phase.name for kernel in PROGRAM.kernels.values() for phase in phases(kernel))
+KERNELS = sorted(phase.name for kernel in (SPEC.kernels | variants(SPEC)).values() for phase in phases(kernel))
 
 
 @cache
 def jobs() -> list[Specialisation]:
-    return specialisations(PROGRAM, package_loader(ROOT / "generated" / PROGRAM.header.package))
+    return specialisations(SPEC, package_loader(ROOT / "generated" / SPEC.header.package))
 
 
 # Targets of the record.
@@ -119,6 +120,6 @@ def checked_files(ttir: str) -> set[Path]:
 
 def test_no_inline_assembly() -> None:
     """One source for all makers of GPUs."""
-    folder = ROOT / "generated" / PROGRAM.header.package
+    folder = ROOT / "generated" / SPEC.header.package
     for path in folder.rglob("*.py"):
         assert "inline_asm" not in path.read_text("utf-8"), path

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from kvcanary_gen.expr.phases import phases
-from tests.support.program import PROGRAM, ROOT
+from kvcanary_gen.many import variants
+from tests.support.program import ROOT, SPEC
 
 pytestmark = pytest.mark.aot
 
@@ -22,5 +23,6 @@ def test_one_variant_for_all_sizes() -> None:
     )
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
-    assert sorted(counts) == sorted(phase.name for kernel in PROGRAM.kernels.values() for phase in phases(kernel))
+    kernels = SPEC.kernels | variants(SPEC)
+    assert sorted(counts) == sorted(phase.name for kernel in kernels.values() for phase in phases(kernel))
     assert all(count == 1 for kernel in counts.values() for count in kernel), counts

@@ -17,7 +17,7 @@ from triton.runtime import driver
 from kvcanary_gen.aot import Specialisation
 from kvcanary_gen.recorded import extremes
 from kvcanary_gen.specialisations import package_loader, specialisations
-from tests.support.program import PROGRAM, ROOT
+from tests.support.program import ROOT, SPEC
 
 DTYPES = {"*i32": torch.int32, "*i64": torch.int64, "*u64": torch.uint64, "*u8": torch.uint8}
 # Values that Triton would otherwise compile apart: 1, multiples of 16, 32 bits, 64 bits, negative ones.
@@ -59,7 +59,7 @@ def call(job: Specialisation, number: int, offset: int) -> None:
 def main() -> None:
     driver.set_active(NamesTarget())
     counts: dict[str, list[int]] = {}
-    for job in extremes(specialisations(PROGRAM, package_loader(ROOT / "generated" / PROGRAM.header.package))):
+    for job in extremes(specialisations(SPEC, package_loader(ROOT / "generated" / SPEC.header.package))):
         before = len(job.function.device_caches[0][0])
         for number in NUMBERS:
             for offset in (0, 1):

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 import torch
 
+from kvcanary_gen.ir import Program
 from kvcanary_gen.oracle.case import Case, run_case
 from kvcanary_gen.oracle.draw import Drawer, seeded
+from kvcanary_gen.oracle.unrolled import unrolled
 from kvcanary_gen.oracle.values import Array, Values
 from kvcanary_gen.surface import surfaces
 from tests.support.calls import DTYPES, in_the_way_of, keywords, objects, sides, values_of
@@ -20,6 +22,11 @@ _GUARD = 16
 _GUARD_BYTE = 0x5A
 
 
+def spelt_out(built: Built) -> Program:
+    """The program with every table of structs spelt out for two."""
+    return unrolled(built.program, 2)
+
+
 def agree(built: Built, names: Iterable[str] | None = None, *, draws: int = 12) -> None:
     """Draws calls of kernels and operations and compares all tensors, those that are only read too."""
     for name in surfaces(built.program) if names is None else names:
@@ -29,23 +36,26 @@ def agree(built: Built, names: Iterable[str] | None = None, *, draws: int = 12) 
 
 def drawn(built: Built, name: str, draws: int) -> list[Case]:
     """Calls from declarations alone; every second one is hostile, and some are large."""
-    surface = surfaces(built.program)[name]
-    drawers = [Drawer(built.program, surface, hostile=hostile) for hostile in (False, True)]
+    program = spelt_out(built)
+    surface = surfaces(program)[name]
+    drawers = [Drawer(program, surface, hostile=hostile) for hostile in (False, True)]
     return [seeded(drawers[seed % 2], seed, large=seed % 16 == 5) for seed in range(draws)]
 
 
 def check(built: Built, case: Case) -> Values:
     """Compares the two paths with the interpreter on one call; returns its answer."""
-    judge = Judge(built.program, surfaces(built.program)[case.surface])
-    for side in (side for side in SIDES if side in sides(surfaces(built.program)[case.surface])):
+    program = spelt_out(built)
+    surface = surfaces(program)[case.surface]
+    judge = Judge(program, surface)
+    for side in (side for side in SIDES if side in sides(surface)):
         wrong = judge.wrong(case, run(built, case, side), ordered=side == "reference")
         assert wrong == [], f"{case.surface} by {side}: {'; '.join(wrong)}\n  args {case.args}"
-    return run_case(built.program, case)
+    return run_case(program, case)
 
 
 def run(built: Built, case: Case, side: str) -> Values:
     """Calls the public function; every tensor lies between guards that must not change."""
-    surface = surfaces(built.program)[case.surface]
+    surface = surfaces(spelt_out(built))[case.surface]
     guards = Guards()
     given = objects(surface, case.args, guards, built.module)
     arguments = keywords(surface, given, built.module)

@@ -74,10 +74,12 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 def _specialisations(program: Any, request: dict[str, Any]) -> Iterator[Any]:
     """The richest form of every kernel asked for, and with `bare` also the leanest; tests/aot compiles them all."""
     from kvcanary_gen.expr.phases import phases
+    from kvcanary_gen.many import variants
     from kvcanary_gen.specialisations import package_loader, specialisations
 
     every = specialisations(program, package_loader(Path(request["folder"])))
-    for name in [phase.name for kernel in request["kernels"] for phase in phases(program.kernels[kernel])]:
+    known = program.kernels | variants(program)
+    for name in [phase.name for kernel in request["kernels"] for phase in phases(known[kernel])]:
         forms = [spec for spec in every if spec.kernel == name]
         yield forms[-1]
         if request["bare"] and len(forms) > 1:

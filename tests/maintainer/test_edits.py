@@ -241,7 +241,7 @@ def test_an_optional_argument_is_removed(workshop: Workshop, inspect: Inspect) -
         "        if row == given_row and token_column >= 0 else -1)\n"
         "        if req_to_verify_expected_tokens is not None else -1",
     )
-    workshop.replace("      - req_to_verify_expected_tokens_valid_lens\n", "", times=2)
+    workshop.replace("      - req_to_verify_expected_tokens_valid_lens\n", "", times=4)
     workshop.remove_block("req_to_verify_expected_tokens_valid_lens:")
     workshop.remove_block("KVC-003:")
     built = workshop.build()
@@ -284,7 +284,9 @@ def use_block_tables(workshop: Workshop) -> None:
     workshop.replace("scalars: [kv_token_id", "scalars: [block_size, kv_token_id")
     workshop.replace("schedule: {block: 512, num_warps: 4}", "schedule: {block: 256, num_warps: 4}")
     workshop.replace(
-        "      - kv_token_id_vs_position_offset\n", "      - kv_token_id_vs_position_offset\n      - block_size\n"
+        "      - kv_token_id_vs_position_offset\n",
+        "      - kv_token_id_vs_position_offset\n      - block_size\n",
+        times=3,
     )
 
 

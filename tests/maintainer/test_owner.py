@@ -46,10 +46,10 @@ def layouts(workshop: Workshop) -> None:
 
 def plan(workshop: Workshop) -> None:
     workshop.replace(
-        "      verify_num_valid:\n        type: int32[1]\n",
+        "      verify_num_valid:\n        type: int32[1]\n        doc: Entries",
         "      verify_expected_owners:\n        type: int64[verify_capacity]\n"
         "        doc: Request that the slot should belong to.\n"
-        "      verify_num_valid:\n        type: int32[1]\n",
+        "      verify_num_valid:\n        type: int32[1]\n        doc: Entries",
     )
     workshop.add_after(
         "out_verify_prev_slot_indices: {field: VerifyPlan.verify_prev_slot_indices}",
@@ -74,6 +74,7 @@ def plan(workshop: Workshop) -> None:
     workshop.replace(
         "    arguments:\n      - req_pool_indices\n      - prefix_lens\n",
         "    arguments:\n      - req_pool_indices\n      - request_owners\n      - prefix_lens\n",
+        times=3,
     )
 
 
@@ -109,7 +110,8 @@ def write(workshop: Workshop) -> None:
         "      - write_num_valid_reqs\n      - input_ids\n",
         "      - write_num_valid_reqs\n      - write_owners\n      - input_ids\n",
     )
-    workshop.replace("    arguments:\n      - input_ids\n", "    arguments:\n      - write_owners\n      - input_ids\n")
+    inputs = "    arguments:\n      - {}input_ids\n"
+    workshop.replace(inputs.format(""), inputs.format("write_owners\n      - "), times=2)
     workshop.add_after("canary_buf[slot].real_kv_hash: bytes_hash", "canary_buf[slot].owner: write_owners[r]")
     # Whoever wrote a slot goes into the chain, too.
     workshop.replace(
@@ -135,10 +137,12 @@ def test_owner(owned: Workshop, inspect: Inspect) -> None:
     built = owned.build()
     assert (built.SLOT_BYTES, built.VIOLATION_NUM_FIELDS) == (40, 9)
     agree(built, ["plan_entries", "canary_plan", "canary_verify", "canary_write"])
+    several = ["canary_verify_endpoints", "canary_write_endpoints", "canary_plan_and_verify_endpoints"]
+    agree(built, several, draws=4)
     for side in SIDES:
         tells_whose_slot_it_is(built, side)
     shows_everywhere(built.spec)
-    inspect(built, kernels=["plan_entries", "verify_entries", "write_entries"])
+    inspect(built, kernels=["plan_entries", "verify_entries", "write_entries", "verify_entries_of_many"])
 
 
 def shows_everywhere(spec: Path) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from kvcanary_gen.cli import app
 from kvcanary_gen.diff import Change, Kind, changes, needed, read_version
 from kvcanary_gen.ir import Program
-from tests.support.program import PROGRAM
+from tests.support.program import SPEC
 
 from .copies import FILES, Copy
 
@@ -36,7 +36,7 @@ def copy(shared: Copy) -> Iterator[Copy]:
 def found(copy: Copy) -> list[Change]:
     program = copy.load()
     assert isinstance(program, Program), program
-    return changes(PROGRAM, program)
+    return changes(SPEC, program)
 
 
 def shown(change: Change) -> tuple[Kind, str, str, bool]:
@@ -62,6 +62,7 @@ CASES: dict[str, tuple[str, str, str, list[tuple[Kind, str, str, bool]]]] = {
                 "launch_plan_entries_kernel",
                 "launch_canary_plan_kernels",
                 "launch_canary_plan_and_verify_kernels",
+                "launch_canary_plan_and_verify_endpoints_kernels",
             )
         ],
     ),
@@ -206,21 +207,21 @@ def test_changes_are_classified(copy: Copy, name: str) -> None:
 
 
 def test_an_argument_that_need_not_be_given_any_more_breaks_nobody() -> None:
-    kernel = PROGRAM.kernels["scatter_req_token_ids"]
+    kernel = SPEC.kernels["scatter_req_token_ids"]
     first, *rest = kernel.inputs
     lax = replace(kernel, inputs=(replace(first, optional=True), *rest))
-    relaxed = replace(PROGRAM, kernels={**PROGRAM.kernels, kernel.name: lax})
+    relaxed = replace(SPEC, kernels={**SPEC.kernels, kernel.name: lax})
     place = f"{kernel.launcher}(), argument {first.name}"
-    assert [shown(change) for change in changes(PROGRAM, relaxed)] == [(API, place, "changed", False)]
-    assert [shown(change) for change in changes(relaxed, PROGRAM)] == [(API, place, "changed", True)]
+    assert [shown(change) for change in changes(SPEC, relaxed)] == [(API, place, "changed", False)]
+    assert [shown(change) for change in changes(relaxed, SPEC)] == [(API, place, "changed", True)]
 
 
 def test_a_fusion_of_other_kernels_is_another() -> None:
     """What it computes follows from its two kernels, whose own changes are not told twice."""
-    fusion = PROGRAM.kernels["verify_planned"]
+    fusion = SPEC.kernels["verify_planned"]
     other = replace(fusion, made_of=("verify_entries", "other_entries"))
-    changed = replace(PROGRAM, kernels={**PROGRAM.kernels, fusion.name: other})
-    (change,) = changes(PROGRAM, changed)
+    changed = replace(SPEC, kernels={**SPEC.kernels, fusion.name: other})
+    (change,) = changes(SPEC, changed)
     assert shown(change) == (SEMANTIC, "fusion verify_planned", "changed", True)
     assert change.before == "verify_entries with entries of plan_entries"
     assert change.after == "verify_entries with entries of other_entries"
@@ -241,10 +242,10 @@ def test_every_kind_of_change_back_and_forth(copy: Copy) -> None:
         copy.replace(file, old, new)
         program = copy.load()
         assert isinstance(program, Program)
-        there, back = changes(PROGRAM, program), changes(program, PROGRAM)
+        there, back = changes(SPEC, program), changes(program, SPEC)
         assert sorted(c.place for c in there) == sorted(c.place for c in back) == sorted(w[1] for w in want)
         copy.restore([file])
-    assert changes(PROGRAM, PROGRAM) == []
+    assert changes(SPEC, SPEC) == []
 
 
 # ---- versions --------------------------------------------------------------------------------------------------------

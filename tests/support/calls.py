@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -95,12 +96,32 @@ def keywords(surface: Surface, given: Mapping[str, Any], package: ModuleType = k
         if name not in found:
             names = [field.name for field in (*struct.fields, *struct.values)]
             found[name] = getattr(package, struct.name)(**{field: given[f"{name}.{field}"] for field in names})
+    if surface.instances:
+        table = next(struct.table for name, struct, _ in surface.structs if name in surface.instances)
+        found[surface.table] = getattr(package, table).build([found.pop(name) for name in surface.instances])
     return found
+
+
+# What the tables of the running call point at; no launch has it among its arguments.
+POINTED_AT: list[torch.Tensor] = []
+
+
+def pointed_at(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor that a table of structs leads to."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from pointed_at(item)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from pointed_at(getattr(value, field.name))
 
 
 def call(surface: Surface, values: Mapping[str, Any], side: str, package: ModuleType = kvcanary) -> None:
     """Calls the launcher with the Triton backend forced, or the reference by its own name."""
     arguments = keywords(surface, values, package)
+    POINTED_AT[:] = pointed_at(arguments[surface.table]) if surface.table else ()
     if side == "reference":
         getattr(package, surface.reference)(**arguments)
     else:

@@ -13,11 +13,12 @@ from typing import Any
 
 import kvcanary
 from kvcanary.core import dispatch
+from kvcanary_gen.many import variants
 from kvcanary_gen.oracle.draw import seeded
 from tests.support.calls import keywords, objects
-from tests.support.program import PROGRAM, SURFACES, drawer
+from tests.support.program import SPEC, SURFACES, drawer
 
-VARIABLE = f"{PROGRAM.header.package.upper()}_BACKEND"
+VARIABLE = f"{SPEC.header.package.upper()}_BACKEND"
 ARGUMENTS = (None, "triton", "reference", "Triton", "cuda", "")
 VARIABLES = (None, "", "triton", "reference", "REFERENCE", "torch")
 
@@ -35,10 +36,12 @@ def _record(module: ModuleType, name: str, ran: list[str]) -> None:
 def main() -> None:
     """One line for every function, argument and variable: what ran, or what was raised."""
     ran: list[str] = []
-    for kernel in PROGRAM.kernels:
+    for kernel in SPEC.kernels | variants(SPEC):
         module = sys.modules[f"kvcanary.ops.{kernel}"]
         _record(module, "launch", ran)
-        _record(module, "reference", ran)
+        # Many of a struct go one after the other through the reference of the kernel that takes one.
+        if kernel in SPEC.kernels:
+            _record(module, "reference", ran)
     # Too late: the kernels were made at import.
     late = os.environ.pop("SET_LATE", None)
     if late is not None:

@@ -17,6 +17,7 @@ from typing import Any
 from kvcanary.core import dispatch, sources
 from kvcanary_gen.expr.phases import once_schedule, phases
 from kvcanary_gen.ir import FoldIR, KernelIR, RecurrenceDomain
+from kvcanary_gen.many import variant
 from kvcanary_gen.oracle.case import Case, calls, run_case
 from kvcanary_gen.oracle.draw import seeded
 from kvcanary_gen.oracle.evaluate import evaluate
@@ -26,10 +27,10 @@ from kvcanary_gen.oracle.listed import Layout, Listed
 from kvcanary_gen.oracle.source import RandomSource
 from kvcanary_gen.oracle.values import Array, Value, Values
 from kvcanary_gen.surface import Surface
-from tests.support.calls import objects
+from tests.support.calls import keywords, objects
 from tests.support.golden import READERS, goldens
 from tests.support.gpu_memory import elements
-from tests.support.program import PROGRAM, SURFACES, drawer
+from tests.support.program import PROGRAM, SPEC, SURFACES, drawer
 from tests.support.rings import places
 from tests.support.verdicts import judge
 
@@ -89,9 +90,11 @@ def form_of(case: Case) -> list[Any]:
     surface = SURFACES[case.surface]
     optional = [case.args[t.path] is not None for t in surface.tensors if t.optional and not t.workspace]
     static = [case.args[setting.path] for setting in surface.settings if setting.kind != "int64"]
+    lanes = [_lanes(case, kernel, bind) for kernel, bind in calls(PROGRAM, surface)]
+    if surface.instances:
+        return [optional, static, _forms_of_table(case), lanes]
     bound = [bind for _, bind in calls(PROGRAM, surface)]
     folds = [(fold, bind) for bind in bound for fold in PROGRAM.folds.values() if fold.sources in bind]
-    lanes = [_lanes(case, kernel, bind) for kernel, bind in calls(PROGRAM, surface)]
     return [optional, static, [_form_of_fold(case, fold, bind) for fold, bind in folds], lanes]
 
 
@@ -117,6 +120,25 @@ def _form_of_fold(case: Case, fold: FoldIR, bind: dict[str, str]) -> list[Any]:
     return [len(listed), *dataclasses.astuple(form)] if dataclasses.is_dataclass(form) else [len(listed), *form]
 
 
+def _forms_of_table(case: Case) -> list[Any]:
+    """The forms in which the sources of all structs of a table are read: they have one in common."""
+    surface, found = SURFACES[case.surface], []
+    given = objects(surface, case.args)
+    table = keywords(surface, given)[surface.table]
+    for fold in PROGRAM.folds.values():
+        bound = next((bind for _, bind in calls(PROGRAM, surface) if fold.sources in bind), None)
+        if bound is None:
+            continue
+        known = {name: case.args[path] for name, path in bound.items() if isinstance(case.args[path], int)}
+        if fold.when is not None and not evaluate(fold.when, known):
+            found.append([0])
+            continue
+        listed = getattr(table, bound[fold.sources].rpartition(".")[2])
+        form = getattr(sources, f"{fold.name}_form")(listed, *(given[bound[name]] for name in fold.statics))
+        found.append(list(dataclasses.astuple(form)))
+    return found
+
+
 def _described(surface: Surface) -> dict[str, Any]:
     return {
         "launcher": surface.launcher,
@@ -129,10 +151,26 @@ def _described(surface: Surface) -> dict[str, Any]:
         "settings": {setting.path: [setting.kind, setting.of] for setting in surface.settings},
         "scratch": [workspace.name for workspace in surface.workspaces],
         "rings": judge(surface.name).roles.rings,
-        "kernels": list(dict.fromkeys(kernel.name for kernel in surface.kernels)),
+        "table": _table(surface),
+        "kernels": list(dict.fromkeys(_launched(surface))),
         "once": any(len(phases(kernel)) > 1 for kernel in surface.kernels),
         "refusals": {op: broken_capture(PROGRAM, op).text for op in (surface.launcher, surface.reference)},
     }
+
+
+def _table(surface: Surface) -> list[Any]:
+    """The parameter that is a table, its class, and the structs that go into it."""
+    struct = next((struct for name, struct, _ in surface.structs if name in surface.instances), None)
+    return [] if struct is None else [surface.table, struct.table, list(surface.instances)]
+
+
+def _launched(surface: Surface) -> Iterator[str]:
+    """Kernels that the public function launches."""
+    if surface.instances:
+        operation = SPEC.operations[surface.name]
+        yield from (variant(operation, call).name for call in operation.calls)
+    else:
+        yield from (kernel.name for kernel in surface.kernels)
 
 
 # --- One case ---------------------------------------------------------------------------------------------------------

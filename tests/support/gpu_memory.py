@@ -33,6 +33,8 @@ class Memory:
         self.band = BAND if bands else 0
         # Path to buffer; a source's is known by its place behind that of the list.
         self.buffers: dict[str, Any] = {}
+        # Tables of structs that point at these tensors, by parameter.
+        self.tables: dict[str, Any] = {}
         self.values: dict[str, Any] = {path: self._place(path, value) for path, value in args.items()}
 
     def _place(self, path: str, recorded: Recorded) -> Any:

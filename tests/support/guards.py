@@ -14,7 +14,7 @@ import triton.runtime.interpreter as interpreter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kvcanary_gen.oracle.values import Array
-from tests.support.calls import DTYPES
+from tests.support.calls import DTYPES, POINTED_AT
 
 # Elements on either side of a tensor.
 BAND = 64
@@ -124,7 +124,8 @@ def _innermost(error: BaseException) -> BaseException:
 
 def _launch(original: Callable[..., None], watch: Watch) -> Callable[..., None]:
     def launch(self: Any, *args: Any, **keywords: Any) -> None:
-        watch.allow([value for value in (*args, *keywords.values()) if isinstance(value, torch.Tensor)])
+        given = [value for value in (*args, *keywords.values()) if isinstance(value, torch.Tensor)]
+        watch.allow(list({id(tensor): tensor for tensor in (*given, *POINTED_AT)}.values()))
         original(self, *args, **keywords)
 
     return launch

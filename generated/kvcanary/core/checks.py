@@ -25,6 +25,13 @@ def kind(name: str, value: object, type_: type) -> None:
         raise errors.CanaryTypeError("KVC-001", f"kv-canary: {name} must be {want}, got {have}")
 
 
+def table(name: str, value: object, type_: type) -> None:
+    """`value` is a table of structs."""
+    if not isinstance(value, type_):
+        want, have = f"a {type_.__name__}, as its build() makes it", type(value).__name__
+        raise errors.CanaryTypeError("KVC-001", f"kv-canary: {name} must be {want}, got {have}")
+
+
 def kinds(tensors: Tensors) -> None:
     for name, tensor, _, _ in tensors:
         if not isinstance(tensor, torch.Tensor):

@@ -209,6 +209,9 @@ def real_kv_hash_first_tile(
         length = read_bytes
     stop = tl.minimum(row_bytes, first + length)
     inside = mask & (row >= 0) & (row < rows)
+    if CUT == 2:
+        # Where a row is left behind, sums with its places may wrap and seem to lie inside.
+        inside = inside & (first < row_bytes)
     start = row * row_stride
     tile = lang.load_tile(tensor_ptr, start, first, stop, inside, TILE, ALIGNMENT, CUT)
     return tile, length
@@ -246,6 +249,9 @@ def real_kv_hash_of_source(
         length = read_bytes
     stop = tl.minimum(row_bytes, first + length)
     inside = mask & (row >= 0) & (row < rows)
+    if CUT == 2:
+        # Where a row is left behind, sums with its places may wrap and seem to lie inside.
+        inside = inside & (first < row_bytes)
     start = row * row_stride
     state = tl.full(slot.shape, 0, tl.uint64)
     byte = tl.zeros([], tl.int64)
@@ -265,6 +271,44 @@ def real_kv_hash_of_source(
         state = real_kv_hash_of_last_tile(state, tile, length - byte, TILE)
         byte += 8 * TILE
     return state
+
+
+@triton.jit
+def real_kv_hash_of_table(
+    slot,
+    mask,
+    real_kv_sources_table_ptr,
+    real_kv_sources_table_len,
+    REAL_KV_HASH_MODE: tl.constexpr,
+    TILE: tl.constexpr,
+    ALIGNMENT: tl.constexpr,
+    CUT: tl.constexpr,
+):
+    """The same of sources that are all rows of a table."""
+    total = tl.full(slot.shape, 0, tl.uint64)
+    if REAL_KV_HASH_MODE != REAL_KV_HASH_MODE_NONE:
+        place = tl.zeros([], tl.int64)
+        while place < real_kv_sources_table_len:
+            entry_ptr = real_kv_sources_table_ptr + 7 * place
+            tensor_ptr = tl.load(entry_ptr).to(tl.pointer_type(tl.uint8))
+            state = real_kv_hash_of_source(
+                slot,
+                mask,
+                tensor_ptr,
+                tl.load(entry_ptr + 1),
+                tl.load(entry_ptr + 2),
+                tl.load(entry_ptr + 3),
+                tl.load(entry_ptr + 4),
+                tl.load(entry_ptr + 5),
+                tl.load(entry_ptr + 6),
+                REAL_KV_HASH_MODE,
+                TILE,
+                ALIGNMENT,
+                CUT,
+            )
+            total = splitmix64(total ^ state)
+            place += 1
+    return total
 
 
 @triton.jit
@@ -312,27 +356,16 @@ def real_kv_hash(
     total = tl.full(slot.shape, 0, tl.uint64)
     if REAL_KV_HASH_MODE != REAL_KV_HASH_MODE_NONE:
         if REAL_KV_SOURCES_TABLE:
-            place = tl.zeros([], tl.int64)
-            while place < real_kv_sources_table_len:
-                entry_ptr = real_kv_sources_table_ptr + 7 * place
-                tensor_ptr = tl.load(entry_ptr).to(tl.pointer_type(tl.uint8))
-                state = real_kv_hash_of_source(
-                    slot,
-                    mask,
-                    tensor_ptr,
-                    tl.load(entry_ptr + 1),
-                    tl.load(entry_ptr + 2),
-                    tl.load(entry_ptr + 3),
-                    tl.load(entry_ptr + 4),
-                    tl.load(entry_ptr + 5),
-                    tl.load(entry_ptr + 6),
-                    REAL_KV_HASH_MODE,
-                    TILE,
-                    ALIGNMENT,
-                    CUT,
-                )
-                total = splitmix64(total ^ state)
-                place += 1
+            total = real_kv_hash_of_table(
+                slot,
+                mask,
+                real_kv_sources_table_ptr,
+                real_kv_sources_table_len,
+                REAL_KV_HASH_MODE,
+                TILE,
+                ALIGNMENT,
+                CUT,
+            )
         if TILE < 8:
             # A tile has all bytes of a slot; those of all sources are on their way at once.
             if REAL_KV_SOURCES_COUNT > 0:

@@ -28,6 +28,7 @@ _WORDS_OF = {
     "capacity": {"have": "the number that was passed"},
     "backend": {"name": "the argument or the environment's variable"},
     "interpreter": {"have": "the device of the tensors"},
+    "many": {"name": "the structs, or a field of one", "want": "what must hold of them", "have": "what does"},
 }
 
 
@@ -91,5 +92,14 @@ def _raised_by(invariant: InvariantIR, views: dict[str, Surface]) -> str:
         if invariant.kind in ("backend", "interpreter"):
             return "every launcher, and where one is bound"
         return "every launcher and reference, and where a launcher is bound"
+    if invariant.kind == "many":
+        tables = dict.fromkeys(s.table for view in surfaces for name, s, _ in view.structs if name == view.many)
+        built = listing([code(f"{table}.build") for table in tables])
+        surfaces = [surface for surface in surfaces if surface.stored]
+        return f"{built}, and {_functions(surfaces)}" if surfaces else built
+    return _functions(surfaces)
+
+
+def _functions(surfaces: list[Surface]) -> str:
     whose = "its reference, and where it is" if len(surfaces) == 1 else "their references, and where they are"
     return f"{listing([f'[`{s.launcher}`](../ops/{s.name}.md)' for s in surfaces])}, {whose} bound"

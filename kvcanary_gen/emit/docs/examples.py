@@ -167,6 +167,15 @@ def _capacity(at: _Implied) -> Example:
     return at.answer(lines, struct=struct.name, capacity=struct.capacity, have=0)
 
 
+def _many(at: _Implied) -> Example:
+    """A table of no struct, of the first operation that takes one."""
+    taken = [(o.many, s) for o in at.program.operations.values() for name, s, _ in o.structs if name == o.many]
+    if not taken:
+        return _unknown(at)
+    many, struct = taken[0]
+    return at.answer([f"{struct.table}.build([])"], name=many, want="hold 1 to 65535 structs", have=0)
+
+
 def _backend(at: _Implied) -> Example:
     return at.call('backend="cuda"', name="backend", have="cuda")
 
@@ -197,6 +206,7 @@ _IMPLIED: dict[str, Callable[[_Implied], Example]] = {
     "alignment": _alignment,
     "device": _device,
     "capacity": _capacity,
+    "many": _many,
     "backend": _backend,
     "interpreter": _interpreter,
     "capture": _capture,

@@ -44,7 +44,8 @@ def op_pages(program: Program, document: Document, views: dict[str, Surface]) ->
             imports=import_line(program.header.package, [surface.binder, surface.launcher, surface.reference]),
             signature=_signature(surface),
             arguments=_arguments(surface),
-            structs=[_struct(name, struct, doc) for name, struct, doc in surface.structs],
+            structs=[_struct(name, struct, doc, surface.many) for name, struct, doc in surface.structs],
+            many=_many(surface),
             sizes=_sizes(program, surface),
             partial=surface.contract and f"Contract {surface.contract}.",
             parents=[op for op in program.operations.values() if kernel and kernel in [c.kernel for c in op.calls]],
@@ -57,7 +58,7 @@ def op_pages(program: Program, document: Document, views: dict[str, Surface]) ->
 
 def _signature(surface: Surface) -> str:
     text = signature(surface.launcher, params(surface), last=BACKEND)
-    return text.removeprefix("def ").removesuffix(":").replace("structs.", "")
+    return text.removeprefix("def ").removesuffix(":").replace("structs.", "").replace("tables.", "")
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -65,7 +66,10 @@ def _signature(surface: Surface) -> str:
 
 def _arguments(surface: Surface) -> str:
     outputs = {tensor.path for tensor in surface.tensors if tensor.output}
-    rows = [[code(name), code(struct.name), "", "out", doc] for name, struct, doc in surface.structs]
+    rows = [
+        [code(name), code(struct.table if name == surface.many else struct.name), "", "out", doc]
+        for name, struct, doc in surface.structs
+    ]
     for arg in (*surface.arguments, *surface.workspaces):
         if isinstance(arg, ScalarArg):
             type_ = arg.enum or ("bool" if arg.static else "int")
@@ -86,11 +90,27 @@ def _meaning(arg: TensorArg | ScalarArg) -> str:
     return " ".join(part if part.endswith((".", ";", ":")) else f"{part}." for part in parts)
 
 
-def _struct(name: str, struct: StructIR, doc: str) -> dict[str, object]:
+def _many(surface: Surface) -> dict[str, object]:
+    """How a table of structs is made, and what its structs may share."""
+    if not surface.many:
+        return {}
+    struct = next(struct for name, struct, _ in surface.structs if name == surface.many)
+    alike = listing([code(value.name) for value in struct.values if value.kind in ("enum", "bool")])
+    return {"table": struct.table, "alike": alike, "stored": listing([code(field) for field in surface.stored])}
+
+
+def _struct(name: str, struct: StructIR, doc: str, many: str) -> dict[str, object]:
     plain = {f.name: [code(f.name), f.dtype, code(_shape(f.shape)), f.doc] for f in struct.fields}
     others = {v.name: [code(v.name), _value_type(v), _value_shape(v), v.doc] for v in struct.values}
     rows = [(plain | others)[field] for field in struct.order]
-    return {"name": name, "struct": struct, "doc": doc, "table": table(["field", "dtype", "shape", "meaning"], rows)}
+    shown = struct.table if name == many else ""
+    return {
+        "name": name,
+        "struct": struct,
+        "doc": doc,
+        "of_many": shown,
+        "table": table(["field", "dtype", "shape", "meaning"], rows),
+    }
 
 
 def _value_type(value: StructValueIR) -> str:
@@ -111,6 +131,9 @@ def _sizes(program: Program, surface: Surface) -> str:
     rows = []
     for name, (tensor, axis) in surface.dims.items():
         plain = name.rpartition(".")[2]
+        if surface.many and tensor == f"{surface.many}.table":
+            rows.append([code(plain), code(f"len({surface.many})"), "Structs of the table."])
+            continue
         meaning = program.dim_docs.get(plain) or next(
             (f"Capacity of the {code(s.name)}." for s in program.structs.values() if s.capacity == plain), ""
         )
@@ -215,6 +238,8 @@ def applies(invariant: InvariantIR, surface: Surface) -> bool:
         return bool(surface.scalars)
     if invariant.kind == "length":
         return bool(surface.lengths)
+    if invariant.kind == "many":
+        return bool(surface.many)
     return invariant.kind not in _ELSEWHERE
 
 
