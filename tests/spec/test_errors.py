@@ -116,7 +116,7 @@ def test_errors_of_several_files_and_stages_come_together(copy: Copy) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "place"),
     [
-        ("kernels/verify.yaml", "limit: verify_capacity\n", "limit: ring_capacity\n", "¦verify_planned:"),
+        ("kernels/verify.yaml", "limit: verify_capacity\n", "limit: verify_capacity - 1\n", "¦verify_planned:"),
         (
             "fused.yaml",
             "out_verify_num_valid: verify_num_valid\n          out_verify_enable: verify_enable\n",
