@@ -93,7 +93,7 @@ def variant(operation: OperationIR, call: CallIR) -> KernelIR:
     prefix = f"{operation.many}."
     fields = tuple((n, path.removeprefix(prefix)) for n, path in call.bind.items() if path.startswith(prefix))
     scratch = scratch_of_each(operation, operation.calls)
-    parts = tuple(out.name for out in call.kernel.outputs if call.bind[out.name] in scratch)
+    parts = tuple(out.name for out in call.kernel.outputs if call.bind.get(out.name) in scratch)
     each = EachIR(operation.many, struct, fields, parts)
     return replace(call.kernel, name=variant_name(call.kernel.name), internal=True, each=each)
 

@@ -76,7 +76,8 @@ def check_many(
     made: dict[str, tuple[str, object]] = {}
     for operation in operations.values():
         for index, call in enumerate(operation.calls if operation.many else ()):
-            if not of_each(operation, call):
+            whole = len(call.bind) == len(call.kernel.arguments)
+            if not whole or not of_each(operation, call):
                 continue
             kernel = variant(operation, call)
             mark = context.document.mark("operations", operation.name, "calls", index, "kernel")
