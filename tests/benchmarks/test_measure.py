@@ -217,7 +217,7 @@ def test_two_endpoints_verify_one_plan(shape: Shape) -> None:
     assert (second is None) == bool(shape.sources)
     if second is not None:
         before = [int(context.slot_run_counter) for context in (work.context, second)]
-        steps.plan_and_verify_two(work, second)
+        steps.plan_and_verify_two(work, second)()
         after = [int(context.slot_run_counter) for context in (work.context, second)]
         assert [b - a for a, b in zip(before, after, strict=True)] == [shape.entries] * 2
         assert int(work.context.violation_write_index) == int(second.violation_write_index) == 0
