@@ -16,7 +16,7 @@ from typing import Any
 
 from kvcanary.core import dispatch, sources
 from kvcanary_gen.expr.phases import once_schedule, phases
-from kvcanary_gen.ir import FoldIR, KernelIR, RecurrenceDomain
+from kvcanary_gen.ir import FoldIR, KernelIR, RecurrenceDomain, ScanDomain
 from kvcanary_gen.many import variant
 from kvcanary_gen.oracle.case import Case, calls, run_case
 from kvcanary_gen.oracle.draw import seeded
@@ -86,11 +86,12 @@ def _series(name: str, seen: set[str]) -> Iterator[list[Case]]:
 
 
 def form_of(case: Case) -> list[Any]:
-    """What kernels are compiled for: optional tensors, flags, members of enums, how sources are read, and lanes."""
+    """What kernels are compiled for: optional tensors, flags, members of enums, how sources are read, lanes, pairs."""
     surface = SURFACES[case.surface]
     optional = [case.args[t.path] is not None for t in surface.tensors if t.optional and not t.workspace]
     static = [case.args[setting.path] for setting in surface.settings if setting.kind != "int64"]
     lanes = [_lanes(case, kernel, bind) for kernel, bind in calls(PROGRAM, surface)]
+    lanes.append(_paired(case))
     if surface.instances:
         return [optional, static, _forms_of_table(case), lanes]
     bound = [bind for _, bind in calls(PROGRAM, surface)]
@@ -98,9 +99,19 @@ def form_of(case: Case) -> list[Any]:
     return [optional, static, [_form_of_fold(case, fold, bind) for fold, bind in folds], lanes]
 
 
+def _paired(case: Case) -> int:
+    """1 if words of all records of bytes load two at a time: memory on a device begins at multiples of 16 bytes."""
+    records = {t.path for t in SURFACES[case.surface].tensors if t.record is not None and t.dtype == "uint8"}
+    arrays = [value for path, value in case.args.items() if path in records and isinstance(value, Array)]
+    return int(all(array.shape[1] % 16 == 0 for array in arrays))
+
+
 def _lanes(case: Case, kernel: KernelIR, bind: dict[str, str]) -> int:
     """Lanes of the one program that may do all of a kernel, as far as sizes decide on it; 0 for none."""
     domain = kernel.domain
+    if isinstance(domain, ScanDomain) and kernel.schedule.rounds:
+        count = Machine(PROGRAM, kernel, {name: case.args[path] for name, path in bind.items()}).eval(domain.count, {})
+        return dispatch.one_round(count, [(s.block, s.num_warps, s.registers) for s in kernel.schedule.rounds])[0]
     if not isinstance(domain, RecurrenceDomain):
         return 0
     machine = Machine(PROGRAM, kernel, {name: case.args[path] for name, path in bind.items()})
