@@ -86,10 +86,13 @@ def _function(program: Program, function: FunctionIR) -> Subject:
 
 
 def _public(kind: str, what: KernelIR | OperationIR, facts: Facts) -> Subject:
+    facts = [*_contract(what.contract), *facts]
+    place = (f"{kind}s", what.name)
+    if isinstance(what, KernelIR) and what.internal:
+        return Subject(kind, what.name, what.doc, place, facts)
     reference, binder = what.launcher + REFERENCE_SUFFIX, binder_name(what.launcher)
     public = [("launcher", what.launcher), ("binder", binder), ("reference", reference)]
-    facts = [*public, *_contract(what.contract), *facts]
-    return Subject(kind, what.name, what.doc, (f"{kind}s", what.name), facts, (what.launcher, reference, binder))
+    return Subject(kind, what.name, what.doc, place, [*public, *facts], (what.launcher, reference, binder))
 
 
 def _contract(section: str) -> Facts:
