@@ -130,7 +130,7 @@ def _arguments(program: Program) -> Iterator[Subject]:
     for name, doc in program.dim_docs.items():
         yield Subject("size", name, doc, ("dims", name), _read_off(program, name))
     for struct in program.structs.values():
-        if struct.capacity not in found and struct.capacity not in program.dim_docs:
+        if struct.capacity and struct.capacity not in found and struct.capacity not in program.dim_docs:
             place = ("structs", struct.name, "capacity")
             facts = _read_off(program, struct.capacity)
             yield Subject("size", struct.capacity, f"Capacity of the {struct.name}.", place, facts)

@@ -37,6 +37,11 @@ def test_every_section_of_code_is_explained() -> None:
     assert {subject.place for subject in CODE} == declared
 
 
+def test_everything_explained_has_a_name_and_a_meaning() -> None:
+    assert all(subject.name and subject.meaning for subject in subjects(SPEC))
+    assert explain_name(SPEC, "") == []
+
+
 def test_a_fusion_says_what_it_is_made_of() -> None:
     done = CliRunner().invoke(app, ["explain", "verify_planned", "--spec", str(ROOT / "spec")])
     assert done.exit_code == 0, done.output
