@@ -30,3 +30,9 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert found.exists(), target
         if anchor and found.suffix == ".md":
             assert anchor in anchors(found), target
+
+
+def test_the_fusion_of_the_language_page_is_the_real_one() -> None:
+    page = (ROOT / "generated" / "docs" / "language.md").read_text("utf-8")
+    (shown,) = re.findall(r"^```yaml\n(fusions:\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert shown in (ROOT / "spec" / "fused.yaml").read_text("utf-8")

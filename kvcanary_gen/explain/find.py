@@ -141,6 +141,7 @@ def _invariant(files: Files, subject: Subject, program: Program) -> Found:
 
 _FINDERS = {
     "kernel": _kernel,
+    "fusion": _kernel,
     "operation": _operation,
     "function": _function,
     "argument": _argument,

@@ -86,10 +86,13 @@ def _function(program: Program, function: FunctionIR) -> Subject:
 
 
 def _public(kind: str, what: KernelIR | OperationIR, facts: Facts) -> Subject:
+    facts = [*_contract(what.contract), *facts]
+    place = (f"{kind}s", what.name)
+    if isinstance(what, KernelIR) and what.internal:
+        return Subject(kind, what.name, what.doc, place, facts)
     reference, binder = what.launcher + REFERENCE_SUFFIX, binder_name(what.launcher)
     public = [("launcher", what.launcher), ("binder", binder), ("reference", reference)]
-    facts = [*public, *_contract(what.contract), *facts]
-    return Subject(kind, what.name, what.doc, (f"{kind}s", what.name), facts, (what.launcher, reference, binder))
+    return Subject(kind, what.name, what.doc, place, [*public, *facts], (what.launcher, reference, binder))
 
 
 def _contract(section: str) -> Facts:
@@ -127,7 +130,7 @@ def _arguments(program: Program) -> Iterator[Subject]:
     for name, doc in program.dim_docs.items():
         yield Subject("size", name, doc, ("dims", name), _read_off(program, name))
     for struct in program.structs.values():
-        if struct.capacity not in found and struct.capacity not in program.dim_docs:
+        if struct.capacity and struct.capacity not in found and struct.capacity not in program.dim_docs:
             place = ("structs", struct.name, "capacity")
             facts = _read_off(program, struct.capacity)
             yield Subject("size", struct.capacity, f"Capacity of the {struct.name}.", place, facts)

@@ -11,13 +11,16 @@ import torch
 from kvcanary_gen.oracle.case import Case
 from kvcanary_gen.surface import surfaces
 
-from .agreement import SIDES, agree, drawn, run
+from .agreement import agree, drawn, run
 from .conftest import Inspect
 from .workshop import REPOSITORY, Built, Workshop
 
 # What the edits change; the other families have tests of their own.
+SIDES = ("triton", "reference")
 PLAN_KERNELS = ["plan_offsets", "plan_entries"]
 PLAN = [*PLAN_KERNELS, "canary_plan"]
+# Follows edits of the plan without any of its own, but for the arguments that it passes on.
+FUSED = ["canary_plan_and_verify", "canary_plan_and_verify_endpoints"]
 GOLDEN = REPOSITORY / "tests" / "golden" / "plan.json"
 DTYPES = {"int32": torch.int32, "int64": torch.int64}
 
@@ -248,7 +251,8 @@ def test_an_optional_argument_is_removed(workshop: Workshop, inspect: Inspect) -
     with pytest.raises(TypeError, match="valid_lens"):
         built.launch_canary_plan_kernels(**plan_call(built), req_to_verify_expected_tokens_valid_lens=None)
     agree(built, PLAN, draws=12)
-    inspect(built, kernels=PLAN_KERNELS)
+    agree(built, FUSED, draws=6)
+    inspect(built, kernels=[*PLAN_KERNELS, "verify_planned"])
 
 
 BLOCKS = """\
@@ -294,6 +298,7 @@ def test_block_tables_instead_of_token_tables(workshop: Workshop, inspect: Inspe
     use_block_tables(workshop)
     built = workshop.build()
     agree(built, PLAN, draws=30)
+    agree(built, FUSED, draws=6)
     call = plan_call(built, block_table=torch.tensor([[0, 0], [3, 5], [4, 6]], dtype=torch.int32), block_size=3)
     del call["req_to_token"]
     for side in SIDES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -136,13 +137,14 @@ def write(workshop: Workshop) -> None:
 def test_owner(owned: Workshop, inspect: Inspect) -> None:
     built = owned.build()
     assert (built.SLOT_BYTES, built.VIOLATION_NUM_FIELDS) == (40, 9)
-    agree(built, ["plan_entries", "canary_plan", "canary_verify", "canary_write"])
+    agree(built, ["plan_entries", "canary_plan", "canary_verify", "canary_plan_and_verify", "canary_write"])
     several = ["canary_verify_endpoints", "canary_write_endpoints", "canary_plan_and_verify_endpoints"]
     agree(built, several, draws=4)
     for side in SIDES:
         tells_whose_slot_it_is(built, side)
     shows_everywhere(built.spec)
-    inspect(built, kernels=["plan_entries", "verify_entries", "write_entries", "verify_entries_of_many"])
+    kernels = ["plan_entries", "verify_entries", "verify_planned", "write_entries", "verify_entries_of_many"]
+    inspect(built, kernels=kernels)
 
 
 def shows_everywhere(spec: Path) -> None:
@@ -159,6 +161,7 @@ def shows_everywhere(spec: Path) -> None:
         ],
         "docs/ops/canary_write.md": ["`write_owners`"],
         "docs/ops/canary_plan.md": ["`request_owners`"],
+        "docs/ops/canary_plan_and_verify.md": ["`request_owners`"],
         "kvcanary/violations.py": ["expected_owner: int"],
     }.items():
         for word in words:
@@ -172,29 +175,39 @@ def tells_whose_slot_it_is(built: Built, side: str) -> None:
     written = built.WritePlan.allocate(write_req_capacity=1, device="cpu")
     planned = built.VerifyPlan.allocate(verify_capacity=LENGTH, device="cpu")
 
-    def plan_for(owner: int, prefix: int, extend: int) -> None:
-        built.launch_canary_plan_kernels(
-            verify_plan_out=planned,
-            write_plan_out=written,
-            req_pool_indices=torch.tensor([1]),
-            request_owners=torch.tensor([owner]),
-            prefix_lens=torch.tensor([prefix]),
-            extend_seq_lens=torch.tensor([extend]),
-            req_to_token=table,
-            swa_window_size=0,
-            full_to_swa_index_mapping=None,
-            verify_capacity=LENGTH,
-            kv_token_id_vs_position_offset=0,
-            backend=side,
-        )
+    def batch(owner: int, prefix: int, extend: int) -> dict[str, object]:
+        return {
+            "write_plan_out": written,
+            "req_pool_indices": torch.tensor([1]),
+            "request_owners": torch.tensor([owner]),
+            "prefix_lens": torch.tensor([prefix]),
+            "extend_seq_lens": torch.tensor([extend]),
+            "req_to_token": table,
+            "swa_window_size": 0,
+            "full_to_swa_index_mapping": None,
+            "verify_capacity": LENGTH,
+            "kv_token_id_vs_position_offset": 0,
+            "backend": side,
+        }
 
-    def violations() -> list[object]:
+    def apart(owner: int) -> list[object]:
+        """What a plan that is stored finds."""
+        context.violation_write_index.zero_()
+        built.launch_canary_plan_kernels(verify_plan_out=planned, **batch(owner, LENGTH, 0))
         built.launch_canary_verify_kernel(
             context=context, plan=planned, check_verify_expected_token=False, backend=side
         )
         return built.decode_violations(context.violation_ring, context.violation_write_index)
 
-    plan_for(3, 0, LENGTH)
+    def at_once(owner: int) -> list[object]:
+        """The same without one; the fusion has taken up the field by itself."""
+        context.violation_write_index.zero_()
+        built.launch_canary_plan_and_verify_kernels(
+            context=context, check_verify_expected_token=False, **batch(owner, LENGTH, 0)
+        )
+        return built.decode_violations(context.violation_ring, context.violation_write_index)
+
+    built.launch_canary_plan_kernels(verify_plan_out=planned, **batch(3, 0, LENGTH))
     built.launch_canary_write_kernel(
         context=context,
         plan=written,
@@ -205,16 +218,15 @@ def tells_whose_slot_it_is(built: Built, side: str) -> None:
         enable_write_input_assert=False,
         backend=side,
     )
-    plan_for(3, LENGTH, 0)
-    assert violations() == []
-    plan_for(4, LENGTH, 0)
-    found = violations()
-    assert {row.reason_names for row in found} == {("VERIFY_OWNER_MISMATCH",)}  # type: ignore[attr-defined]
-    assert {row.expected_owner for row in found} == {4}  # type: ignore[attr-defined]
-    assert sorted(row.slot_idx for row in found) == [1, 2, 4, 7, 9]  # type: ignore[attr-defined]
+    for violations in (apart, at_once):
+        assert violations(3) == []
+        found = violations(4)
+        assert {row.reason_names for row in found} == {("VERIFY_OWNER_MISMATCH",)}  # type: ignore[attr-defined]
+        assert {row.expected_owner for row in found} == {4}  # type: ignore[attr-defined]
+        assert sorted(row.slot_idx for row in found) == [1, 2, 4, 7, 9]  # type: ignore[attr-defined]
 
 
-def a_context(built: Built) -> object:
+def a_context(built: Built) -> Any:
     def one(dtype: torch.dtype = torch.int64) -> torch.Tensor:
         return torch.zeros(1, dtype=dtype)
 
