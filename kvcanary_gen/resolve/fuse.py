@@ -63,6 +63,9 @@ def _entries(kernel: KernelIR, entries: KernelIR) -> _Entries:
     stored = {arg.field: arg.name for arg in entries.outputs if arg.field is not None}
     values = {store.tensor: store.value for store in entries.stores}
     mine = {arg.name: values[stored[arg.field]] for arg in kernel.inputs if arg.field in stored}
+    narrow = [arg.name for arg in kernel.inputs if arg.name in mine and arg.dtype not in ("int64", "uint64")]
+    if narrow:
+        raise Unfusable(f"'{narrow[0]}' does not hold all 64 bits of what {entries.name} stores there")
     if not mine:
         raise Unfusable(f"{kernel.name} reads no field that {entries.name} stores")
     return _Entries(entries, domain, mine)
