@@ -21,6 +21,7 @@ from benchmarks.measure import serving
 SMALL = ["--device", "cpu", "--batch", "2", "--context", "20", "--tokens", "16", "--layers", "1"]
 
 
+@pytest.mark.usefixtures("reference_by_day")
 def test_a_tiny_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(serving, "PAGE", 16)
     run = [*SMALL, "--rounds", "2", "--turn", "1", "--profile", "NONE", "--json", str(tmp_path / "cost.json")]
@@ -35,6 +36,7 @@ def test_a_tiny_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert printed.count("| yes |") == len(rows) and printed.rstrip().endswith("all holds")
 
 
+@pytest.mark.usefixtures("reference_by_day")
 def test_a_case_that_fails_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
