@@ -148,6 +148,30 @@ def test_every_rule_is_broken_somewhere() -> None:
     assert not broken & ELSEWHERE
 
 
+@every_surface
+def test_records_begin_at_a_word_of_their_storage(name: str) -> None:
+    """An address may be a multiple of 8 where the place in the storage is none, and then torch sees no words there."""
+    surface = SURFACES[name]
+    for tensor in surface.tensors:
+        if tensor.record is None or tensor.dtype != "uint8":
+            continue
+        metadata = good(surface).call()
+        values = materialised(metadata)
+        have = values[tensor.path]
+        buffer = bytearray(have.numel() + 16)
+        start = (4 - torch.frombuffer(buffer, dtype=torch.uint8).data_ptr()) % 8
+        storage = torch.frombuffer(buffer, dtype=torch.uint8, offset=start)
+        values[tensor.path] = storage[4 : 4 + have.numel()].view(have.shape).copy_(have)
+        assert values[tensor.path].data_ptr() % 8 == 0
+        for side in ("triton", "reference"):
+            with pytest.raises(
+                kvcanary.CanaryValueError, match="must begin at a multiple of 8 bytes in its storage"
+            ) as info:
+                call(surface, values, side)
+            assert info.value.id == PROGRAM.implied("record").id
+            assert_untouched(metadata, values, name)
+
+
 # --- Rules beside the validators --------------------------------------------------------------------------------------
 
 

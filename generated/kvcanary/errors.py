@@ -62,10 +62,12 @@ FIXES = {
     "KVC-018": "Use triton or reference, or leave it out to choose by device.",
     "KVC-019": "Set TRITON_INTERPRET=1 before the import to interpret the kernels, or let the reference run.",
     "KVC-020": "Capture the Triton path; references are for tests and for CPUs.",
-    "KVC-030": "Allocate the buffer with rows that are a multiple of 8 bytes long.",
-    "KVC-031": "Hash fewer layers, or raise the constant in the spec and generate the package again.",
-    "KVC-032": "Pass bytes, in multiples of 16.",
-    "KVC-033": "Pass the pool's tensor as it was allocated, its rows packed and 16-byte aligned.",
+    "KVC-030": "Allocate the buffer by itself, with rows that are a multiple of 8 bytes long.",
+    "KVC-031": "Pass a table of the sources, which holds any number of them, or hash fewer layers.",
+    "KVC-032": "Pass bytes, in multiples of 16; a table of the sources takes any number of bytes.",
+    "KVC-033": (
+        "Pass the pool's tensor as it was allocated, rows packed and 16-byte aligned, or else a table of the sources."
+    ),
     "KVC-034": "Pass both expected tensors, or enable_write_input_assert=False.",
     "KVC-035": (
         "Build a table for each pool and mode, and for writing one in which every endpoint has a buffer of its own."

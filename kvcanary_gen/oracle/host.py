@@ -198,6 +198,9 @@ class _Judge:
             if meta.offset % 8 and 0 not in meta.shape:
                 have = f"{meta.offset % 8} bytes more"
                 self._fail(invariant, name=tensor.path, want="begin at a multiple of 8 bytes", have=have)
+            if meta.strides[0] % 8:
+                want = "have a row stride that is a multiple of 8 bytes"
+                self._fail(invariant, name=tensor.path, want=want, have=meta.strides[0])
 
     def _count(self, invariant: InvariantIR) -> None:
         for words in self.values.counts():

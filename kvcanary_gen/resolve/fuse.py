@@ -84,7 +84,7 @@ def _with_values(kernel: KernelIR, domain: FlatDomain, found: _Entries) -> Kerne
             return entries.values[node.tensor]
         return mapped(_at_index(node, domain.index, index), change)
 
-    whole = changed(replace(kernel, domain=replace(domain, bound=domain.bound)), change)
+    whole = changed(kernel, change)
     assert isinstance(whole.domain, FlatDomain)
     given = {arg.name for arg in kernel.outputs}
     shared = [arg.name for arg in entries.kernel.inputs if arg.name in given]

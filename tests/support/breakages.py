@@ -184,8 +184,16 @@ def _of_tensor(tensor: CheckedTensor, *, alone: bool) -> Iterator[Breakage]:
     for offset in (1, 4):
         if tensor.record or getattr(torch, tensor.dtype).itemsize > 1:
             yield change(f"lies {offset} bytes behind a boundary", lambda m, o=offset: replace(m, offset=o))
+    if tensor.record and tensor.dtype == "uint8":
+        for rows in (1, 0):
+            yield change(f"has {rows} rows at odd steps", lambda m, n=rows: _odd_steps(m, n))
     if not alone:
         yield change("is elsewhere", lambda m: Meta.packed(m.dtype, m.shape, "meta"))
+
+
+def _odd_steps(meta: Meta, rows: int) -> Meta:
+    """So few rows count as contiguous, whatever their stride."""
+    return Meta(meta.dtype, (rows, *meta.shape[1:]), (meta.strides[0] + 1, *meta.strides[1:]))
 
 
 def _longer(meta: Meta, axis: int, step: int) -> Meta:

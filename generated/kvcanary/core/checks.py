@@ -121,6 +121,13 @@ def words(name: str, tensor: torch.Tensor) -> None:
     if tensor.data_ptr() % 8:
         want, have = "begin at a multiple of 8 bytes", f"{tensor.data_ptr() % 8} bytes more"
         raise errors.CanaryValueError("KVC-030", f"kv-canary: {name} must {want}, got {have}")
+    # Neither can torch see other rows as words, be they but one, or none, and so contiguous.
+    if tensor.stride(0) % 8:
+        want, have = "have a row stride that is a multiple of 8 bytes", f"{tensor.stride(0)}"
+        raise errors.CanaryValueError("KVC-030", f"kv-canary: {name} must {want}, got {have}")
+    if tensor.storage_offset() % 8:
+        want, have = "begin at a multiple of 8 bytes in its storage", f"{tensor.storage_offset() % 8} bytes more"
+        raise errors.CanaryValueError("KVC-030", f"kv-canary: {name} must {want}, got {have}")
 
 
 def count(name: str, items: Sequence[object], want: int) -> None:
