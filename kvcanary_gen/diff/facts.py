@@ -86,6 +86,8 @@ def _surface(surface: Surface) -> Found:
                 (name, f"argument {rule.path}", f"length of axis {rule.axis}"),
                 Fact(Kind.LAYOUT, least + expression(rule.want)),
             )
+    for id_ in dict.fromkeys(rule.invariant.id for rule in surface.rules):
+        yield (name, f"rule {id_}"), Fact(Kind.API, adds_break=True)
 
 
 def _tensor(argument: TensorArg) -> str:
@@ -101,6 +103,8 @@ def _scalar(argument: ScalarArg | SourcesArg) -> str:
 
 def _struct(struct: StructIR) -> Found:
     yield (struct.name,), Fact(Kind.API, f"sized by {struct.capacity}" if struct.capacity else "")
+    if struct.table:
+        yield (struct.table,), Fact(Kind.API)
     for field in struct.fields:
         path = (struct.name, f"field {field.name}")
         yield path, Fact(Kind.API, adds_break=True)
@@ -119,7 +123,6 @@ def _errors(program: Program) -> Found:
     yield ("order of rules",), Fact(Kind.API, ", ".join(rule.id for rule in program.invariants), ordered=True)
     for rule in program.invariants:
         yield (rule.id,), Fact(Kind.API, f"{rule.raises}: {message_text(program, rule)}")
-        yield (rule.id, "functions"), Fact(Kind.API, ", ".join(sorted(rule.operations)))
         if rule.rule is not None:
             yield (rule.id, "rule"), Fact(Kind.API, expression(rule.rule))
     for error in program.errors:

@@ -177,8 +177,9 @@ def _data(program: Program) -> Iterator[Subject]:
             place = ("enums", name, "members", key)
             yield Subject("enum member", f"{name}.{key}", member.doc, place, [("value", value)])
     for struct in program.structs.values():
-        facts = [("capacity", struct.capacity), *_contract(struct.contract)]
-        yield Subject("struct", struct.name, struct.doc, ("structs", struct.name), facts)
+        facts = [("capacity", struct.capacity), ("table", struct.table), *_contract(struct.contract)]
+        aliases = (struct.table,) if struct.table else ()
+        yield Subject("struct", struct.name, struct.doc, ("structs", struct.name), facts, aliases)
         for part in struct.fields:
             shape = ", ".join(axis.text for axis in part.shape)
             initial = "uninitialised" if part.init is None else str(part.init)

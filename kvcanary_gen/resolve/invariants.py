@@ -75,7 +75,7 @@ def resolve_invariants(
 
 
 def _check_implied(context: Context, declared: dict[str, Invariant]) -> None:
-    """Every implied kind has exactly one entry."""
+    """Every implied kind has exactly one entry; that of tables may be missing where nothing takes one."""
     first: dict[str, str] = {}
     repeated = 0
     for id_, invariant in declared.items():
@@ -87,13 +87,19 @@ def _check_implied(context: Context, declared: dict[str, Invariant]) -> None:
             message = f"the implied rule '{invariant.implied}' is {first[invariant.implied]} already"
             context.out.add(mark, "KVG-041", message)
         first.setdefault(invariant.implied, id_)
-    missing = [kind for kind in get_args(ImpliedKind) if kind not in first]
+    wanted = [kind for kind in get_args(ImpliedKind) if kind != "many" or _takes_many(context)]
+    missing = [kind for kind in wanted if kind not in first]
     # Who writes one kind in the place of another makes one mistake.
     if len(missing) > repeated and not context.failed("invariants", declared):
         kinds = ", ".join(f"'{kind}'" for kind in missing)
         context.out.add(context.document.section_mark("invariants"), "KVG-041", f"no entry is `implied` by {kinds}")
     if not missing and not repeated:
         _check_order(context, list(declared), first)
+
+
+def _takes_many(context: Context) -> bool:
+    operations = context.document.section("operations").values()
+    return any(struct.many for operation in operations for struct in operation.structs.values())
 
 
 def _check_order(context: Context, ids: list[str], implied: dict[str, str]) -> None:

@@ -72,6 +72,12 @@ CASES: dict[str, tuple[str, str, str, list[tuple[Kind, str, str, bool]]]] = {
         '"write_offsets_len must be above 0, got {len(out_write_offsets)}"',
         [(API, "KVC-006", "changed", True)],
     ),
+    "a rule of one function less": (
+        "invariants.yaml",
+        "operations: [canary_write, canary_write_endpoints]",
+        "operations: [canary_write_endpoints]",
+        [(API, "launch_canary_write_kernel(), rule KVC-034", "removed", True)],
+    ),
     "a rule that refuses more": (
         "invariants.yaml",
         "    rule: len(out_write_offsets) > 0",
@@ -225,6 +231,27 @@ def test_a_fusion_of_other_kernels_is_another() -> None:
     assert shown(change) == (SEMANTIC, "fusion verify_planned", "changed", True)
     assert change.before == "verify_entries with entries of plan_entries"
     assert change.after == "verify_entries with entries of other_entries"
+
+
+def test_a_rule_breaks_callers_of_functions_that_were_there(copy: Copy) -> None:
+    """A function that comes with its rules breaks nobody; a rule that comes to a function does."""
+    rule = "operations: [canary_write, canary_write_endpoints]"
+    copy.replace("invariants.yaml", rule, "operations: [canary_write_endpoints]")
+    older = copy.load()
+    assert isinstance(older, Program)
+    assert [shown(c) for c in changes(older, SPEC)] == [
+        (API, "launch_canary_write_kernel(), rule KVC-034", "added", True)
+    ]
+    del older.operations["canary_write_endpoints"]
+    assert (API, "launch_canary_write_endpoints_kernel()", "added", False) in map(shown, changes(older, SPEC))
+    assert not [c for c in changes(older, SPEC) if c.place.startswith("launch_canary_write_endpoints_kernel(), ")]
+
+
+def test_tables_are_classes(copy: Copy) -> None:
+    copy.replace("context.yaml", "table: VerifyOrWriteContextTable", "table: ContextTable")
+    seen = list(map(shown, found(copy)))
+    assert (API, "VerifyOrWriteContextTable", "removed", True) in seen
+    assert (API, "ContextTable", "added", False) in seen
 
 
 def test_the_order_of_rules_matters(copy: Copy) -> None:

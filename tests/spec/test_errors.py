@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from kvcanary_gen.diagnostics import Diagnostic, Diagnostics, Mark, SpecError, suggest
+from kvcanary_gen.ir import Program
 from kvcanary_gen.lint import WARNINGS
 from kvcanary_gen.located import LocatedStr
 from kvcanary_gen.resolve import load_program
@@ -183,6 +184,22 @@ def test_rules_stand_behind_what_they_rely_on(copy: Copy, early: str, late: str,
     copy.replace("invariants.yaml", f"implied: {early}\n", f"implied: {late}\n")
     copy.replace("invariants.yaml", "implied: later\n", f"implied: {early}\n")
     assert any(message in text for text in texts(copy.findings()))
+
+
+def test_the_rule_of_tables_is_wanted_where_something_takes_one(copy: Copy) -> None:
+    rules, _, rule = FILES["invariants.yaml"].partition("  KVC-035:\n")
+    assert "implied: many" in rule
+    copy.write("invariants.yaml", rules)
+    assert [d.message for d in copy.findings()] == ["no entry is `implied` by 'many'"]
+    copy.replace("invariants.yaml", "[canary_write, canary_write_endpoints]", "[canary_write]")
+    alone, _, endpoints = FILES["operations.yaml"].partition("  canary_verify_endpoints:\n")
+    assert "many: true" in endpoints and "many: true" not in alone
+    copy.write("operations.yaml", alone)
+    copy.replace("invariants.yaml", ", canary_plan_and_verify_endpoints]", "]")
+    copy.replace("context.yaml", "    table: VerifyOrWriteContextTable\n", "")
+    copy.replace("kvcanary.yaml", "  - fused_endpoints.yaml\n", "")
+    (copy.root / "fused_endpoints.yaml").unlink()
+    assert isinstance(copy.load(), Program)
 
 
 def test_unreadable_files_leave_the_others_to_the_schema(copy: Copy) -> None:

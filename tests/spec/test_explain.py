@@ -10,6 +10,7 @@ from kvcanary_gen.cli import app
 from kvcanary_gen.commands.common import load
 from kvcanary_gen.explain import explain_name, generated_excerpts, spec_excerpt
 from kvcanary_gen.explain.subjects import Subject, subjects
+from kvcanary_gen.ir import StructIR
 from kvcanary_gen.tree import build_tree
 from tests.support.program import ROOT, SPEC
 
@@ -35,6 +36,12 @@ def test_every_section_of_code_is_explained() -> None:
     sections = ("kernels", "fusions", "operations", "functions")
     declared = {(section, name) for section in sections for name in DOCUMENT.names(section)}
     assert {subject.place for subject in CODE} == declared
+
+
+@pytest.mark.parametrize("struct", [s for s in SPEC.structs.values() if s.table], ids=lambda struct: str(struct.name))
+def test_tables_are_explained_by_their_struct(struct: StructIR) -> None:
+    assert [subject.name for subject in explain_name(SPEC, struct.table)] == [struct.name]
+    assert ("table", struct.table) in explain_name(SPEC, struct.name)[0].facts
 
 
 def test_everything_explained_has_a_name_and_a_meaning() -> None:
