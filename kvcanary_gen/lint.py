@@ -106,9 +106,15 @@ def _unused_declarations(program: Program, document: Document, out: Diagnostics)
         "functions": _used_functions(program),
         "structs": _used_structs(program),
         "axes": _used_axes(program),
+        "fusions": {call.kernel.name for operation in program.operations.values() for call in operation.calls},
         "dims": set(_argument_sizes(program)),
     }
-    verbs = {"arguments": "taken by no kernel", "functions": "called nowhere", "axes": "part of no tag"}
+    verbs = {
+        "arguments": "taken by no kernel",
+        "functions": "called nowhere",
+        "axes": "part of no tag",
+        "fusions": "launched by no operation",
+    }
     for section, names in used.items():
         for name in document.section(section):
             if name not in names:

@@ -48,3 +48,6 @@ def _check_schedule(context: Context, name: str, schedule: Schedule) -> None:
     if schedule.once is not None:
         mark = context.document.mark("fusions", name, "schedule", "once", key=True)
         context.out.add(mark, "KVG-037", "`once` belongs to a recurrence, and fusions have none")
+    if schedule.rounds:
+        mark = context.document.mark("fusions", name, "schedule", "rounds", key=True)
+        context.out.add(mark, "KVG-034", "`rounds` belongs to a scan domain, and fusions have none")

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from kvcanary_gen.commands.common import load
 from kvcanary_gen.diagnostics import Diagnostic, Diagnostics, Mark, SpecError, suggest
 from kvcanary_gen.ir import Program
-from kvcanary_gen.lint import WARNINGS
+from kvcanary_gen.lint import WARNINGS, warnings
 from kvcanary_gen.located import LocatedStr
 from kvcanary_gen.resolve import load_program
 from kvcanary_gen.rules import RULES
@@ -157,6 +158,15 @@ def test_what_a_fused_kernel_writes_its_entries_do_not_read(copy: Copy) -> None:
     place = file_place("fused.yaml", "¦verify_planned:")
     message = "verify_planned cannot be: verify_entries writes 'prefix_lens', which plan_entries reads"
     assert f"{place}: KVG-045 {message}" in texts(copy.findings())
+
+
+def test_a_fusion_that_no_operation_launches_is_warned_of(copy: Copy) -> None:
+    again = "  ¦second:\n    doc: Again.\n    kernel: verify_entries\n    entries: plan_entries\n\noperations:"
+    place = copy.replace("fused.yaml", "\noperations:", again)
+    program, document = load(copy.root)
+    (found,) = warnings(program, document).found
+    assert (str(found.mark), found.rule) == (place, "KVG-070")
+    assert found.message == "'second' is launched by no operation"
 
 
 def test_each_mistake_of_one_expression_is_found(copy: Copy) -> None:
