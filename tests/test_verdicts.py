@@ -182,3 +182,9 @@ def test_rows_belong_to_the_outcome(name: str) -> None:
             tried += 1
             assert judge(name).wrong(case, {**first, ring: last[ring]}, ordered=False) != []
     assert tried >= 5
+
+
+def test_places_decide_for_every_tensor_that_is_stored_to() -> None:
+    """Endpoints store to buffers of their own at the same places."""
+    assert judge("canary_write_endpoints").undecided == ["contexts[0].canary_buf", "contexts[1].canary_buf"]
+    assert judge("canary_write").undecided == ["context.canary_buf"]

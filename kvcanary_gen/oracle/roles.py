@@ -24,18 +24,20 @@ class Roles:
     rings: dict[str, str]
     counters: frozenset[str]
     records: frozenset[str]
-    targets: dict[str, str]
+    targets: dict[str, tuple[str, ...]]
 
 
 def roles(program: Program, surface: Surface) -> Roles:
     rings: dict[str, str] = {}
     counters: set[str] = set()
-    targets: dict[str, str] = {}
+    targets: dict[str, tuple[str, ...]] = {}
     for kernel, bind in calls(program, surface):
         if kernel.report is not None:
             rings[bind[kernel.report.next]] = bind[kernel.report.ring]
         counters |= {bind[counter.tensor] for counter in kernel.counters}
-        targets |= {bind[place]: bind[tensor] for tensor, place in _scattered(kernel)}
+        for tensor, place in _scattered(kernel):
+            others = targets.get(bind[place], ())
+            targets[bind[place]] = tuple(dict.fromkeys([*others, bind[tensor]]))
     records = {t.path for t in surface.tensors if t.record is not None and not t.workspace}
     return Roles(rings, frozenset(counters), frozenset(records - set(rings.values())), targets)
 

@@ -56,9 +56,9 @@ def cases(name: str, hostile: bool) -> st.SearchStrategy[Case]:
 def for_each(name: str, hostile: bool, check: Callable[[Case], None], *, share: int = 1) -> None:
     """Runs `check` on drawn calls: a `share`-th of the profile's examples; of functions that report, an eighth of that.
 
-    Their kernels take tens of milliseconds a call where others take one.
+    Their kernels take tens of milliseconds a call where others take one, and those of several endpoints twice that.
     """
-    examples = MAX_EXAMPLES // share // (8 if reporting(name) else 1)
+    examples = MAX_EXAMPLES // share // (1 if not reporting(name) else 16 if SURFACES[name].instances else 8)
     examples = max(12 if reporting(name) else 25, examples)
 
     @settings(max_examples=examples)

@@ -43,7 +43,7 @@ class Judge:
         self.roles: Roles = roles(program, surface)
         saved = {bind[kernel.saved] for kernel, bind in calls(program, surface) if kernel.saved}
         self.scratch = saved | {workspace.name for workspace in surface.workspaces}
-        self.undecided = sorted(set(self.roles.targets.values()))
+        self.undecided = sorted({path for paths in self.roles.targets.values() for path in paths})
 
     def wrong(self, case: Case, have: Values, *, ordered: bool) -> list[str]:
         """What is wrong with a result. `ordered`: it is to be as if points came one after the other."""
