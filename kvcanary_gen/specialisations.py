@@ -207,7 +207,7 @@ def _specialisation(
             signature[name] = "i64" if not is_pointer(name) else "*i64" if name.endswith("table_ptr") else "*u8"
     signature |= dict.fromkeys(constants, "constexpr")
     warps, stages, registers = schedule.num_warps, kernel.schedule.num_stages, schedule.registers
-    sized = isinstance(kernel.domain, OnceDomain)
+    sized = isinstance(kernel.domain, OnceDomain) or bool(kernel.schedule.rounds)
     return Specialisation(kernel.name, function, signature, constants, warps, stages, registers=registers, sized=sized)
 
 

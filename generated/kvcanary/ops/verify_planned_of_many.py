@@ -270,7 +270,7 @@ def launch(
         real_kv_sources = ()
     real_kv_hash_form = sources.real_kv_hash_form(real_kv_sources, real_kv_hash_mode)
     # Long folds leave room for fewer lanes, and need fewer to keep memory busy.
-    block, num_warps, registers = (32, 1, 255) if real_kv_hash_form.long else (64, 1, None)
+    block, num_warps, registers = (32, 1, 255) if real_kv_hash_form.long else (64, 1, 255)
     programs = dispatch.cdiv(verify_capacity, block)
     programs = max(1, programs)  # one at least counts the launch
     with dispatch.on_device(contexts.table):
