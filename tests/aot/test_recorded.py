@@ -106,7 +106,8 @@ def test_the_command_records_and_compares(tmp_path: Path, monkeypatch: pytest.Mo
     costs["loads"] = 12
     done = compile_("--against", file, "--kernel", "plan_offsets")
     assert done.exit_code == 1
-    assert "plan_offsets (HAS_FULL_TO_SWA_INDEX_MAPPING=True) for sm_90: 12 loads, 10 on record" in done.output
+    form = "HAS_FULL_TO_SWA_INDEX_MAPPING=True BLOCK=1024"
+    assert f"plan_offsets ({form}) for sm_90: 12 loads, 10 on record" in done.output
     assert "verify" not in done.output
     assert compile_("--against", file, "--record", file).exit_code == 2
 
