@@ -16,6 +16,7 @@ from kvcanary_gen.ir import (
     CallIR,
     EachIR,
     FlatDomain,
+    FoldIR,
     FunctionIR,
     KernelIR,
     OperationIR,
@@ -113,6 +114,11 @@ def tabled(program: Program) -> list[StructIR]:
     """Structs of which some operation takes many."""
     found = {s.name: s for o in program.operations.values() for name, s, _ in o.structs if o.many and name == o.many}
     return list(found.values())
+
+
+def read_off_rows(kernel: KernelIR, fold: FoldIR) -> bool:
+    """Whether each struct brings byte sources of its own, which are then always tables."""
+    return kernel.each is not None and fold.sources in kernel.each.arguments
 
 
 def loops(kernel: KernelIR, *, by_index: bool) -> bool:

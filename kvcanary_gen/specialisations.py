@@ -36,7 +36,7 @@ from kvcanary_gen.emit.triton_kernel import TritonKernel, emit_kernels, searches
 from kvcanary_gen.emit.triton_many import in_loop
 from kvcanary_gen.expr.phases import once_schedule
 from kvcanary_gen.ir import FoldIR, KernelIR, OnceDomain, Program
-from kvcanary_gen.many import count_of, variants
+from kvcanary_gen.many import count_of, read_off_rows, variants
 from kvcanary_gen.oracle.evaluate import evaluate
 from kvcanary_gen.schema.code import Schedule, Shape
 
@@ -103,7 +103,7 @@ def _source_forms(emitted: TritonKernel, statics: dict[str, int]) -> Iterator[di
         yield {}
         return
     fold = emitted.folds[0]
-    if _read_off_rows(emitted.kernel, fold):
+    if read_off_rows(emitted.kernel, fold):
         yield from _table_forms(emitted, fold, statics)
         return
     most, tables = fold.at_most, bool(fold.table)
@@ -129,11 +129,6 @@ def _form(emitted: TritonKernel, words: int, alignment: int, cut: int) -> dict[s
     """The constants that say how sources are read."""
     form = {tile_name: words, alignment_name: alignment, cut_name: cut}
     return {name(fold.name): value for fold in emitted.folds for name, value in form.items()}
-
-
-def _read_off_rows(kernel: KernelIR, fold: FoldIR) -> bool:
-    """Whether sources are part of many structs, so that they are always tables."""
-    return kernel.each is not None and fold.sources in kernel.each.arguments
 
 
 def _table_forms(
@@ -167,7 +162,7 @@ def _schedules(kernel: KernelIR, folds: list[FoldIR], statics: Mapping[str, obje
 
 def _given(kernel: KernelIR, fold: FoldIR, statics: Mapping[str, object]) -> bool:
     """Whether there are sources in a form."""
-    if not _read_off_rows(kernel, fold):
+    if not read_off_rows(kernel, fold):
         return bool(statics.get(count_name(fold.sources)) or statics.get(table_name(fold.sources)))
     known = {name: statics[static_name(name)] for name in fold.statics}
     return fold.when is None or bool(evaluate(fold.when, known))
@@ -202,7 +197,7 @@ def _specialisation(
         pointer = scratch_pointer(name) if name in parts else pointer_name(name)
         signature[pointer] = _POINTERS[kernel.tensors[name].dtype]
     signature |= dict.fromkeys(numbers, "i64")
-    for fold in (fold for fold in emitted.folds if not _read_off_rows(kernel, fold)):
+    for fold in (fold for fold in emitted.folds if not read_off_rows(kernel, fold)):
         for name in source_arguments(fold.sources, fold.at_most, fold.numbers, fold.table):
             signature[name] = "i64" if not is_pointer(name) else "*i64" if name.endswith("table_ptr") else "*u8"
     signature |= dict.fromkeys(constants, "constexpr")

@@ -23,6 +23,7 @@ from kvcanary_gen.emit.triton_many import in_loop
 from kvcanary_gen.expr.nodes import names_of, negated
 from kvcanary_gen.expr.phases import once_schedule
 from kvcanary_gen.ir import ChainDomain, EachIR, EntriesDomain, FoldIR, KernelIR, OnceDomain
+from kvcanary_gen.many import read_off_rows
 from kvcanary_gen.schema.code import Shape
 
 SCAN_BLOCK = 1024
@@ -160,14 +161,10 @@ class LaunchEmitter:
         if all(other.when is not None for other in mine):
             conditions = [host_code(negated(other.when)).flat() for other in mine if other.when is not None]
             lines += [f"    if {' and '.join(conditions)}:", f"        {fold.sources} = ()"]
-        if self._read_off_rows(fold):
+        if read_off_rows(self.kernel, fold):
             return lines
         call = invoke(f"sources.{snake(fold.struct)}_arguments", fold.sources, str(fold.at_most))
         return lines + statement(f"{fold.sources}_arguments = ", call, 4)
-
-    def _read_off_rows(self, fold: FoldIR) -> bool:
-        """Whether each struct of a table brings sources of its own."""
-        return self.kernel.each is not None and fold.sources in self.kernel.each.arguments
 
     @staticmethod
     def _chooses(phase: TritonKernel) -> bool:
@@ -200,7 +197,7 @@ class LaunchEmitter:
 
     def _call(self, phase: TritonKernel, indent: int) -> list[str]:
         pad, inner = " " * indent, " " * (indent + 4)
-        lists = {fold.sources: fold for fold in phase.folds if not self._read_off_rows(fold)}
+        lists = {fold.sources: fold for fold in phase.folds if not read_off_rows(self.kernel, fold)}
         each = self.kernel.each
         looped = in_loop(phase.kernel)
         grid = "(programs,)" if each is None or looped else f"(programs, len({each.name}))"

@@ -271,16 +271,17 @@ class KernelEmitter:
         """Everything that happens at the points of a block, where no two depend on each other."""
         lets = list(self.kernel.lets)
         if self.rows is None or not self.rows.looped:
-            self._points(lets, mask)
+            self.effects(lets, mask)
             return
         # What is the same for all structs is computed but once.
         shared, own = self.rows.split(lets)
         self.lets(shared, mask)
         with self.rows.loop():
             emit_launch_counters(self, always=None)
-            self._points(own, mask)
+            self.effects(own, mask)
 
-    def _points(self, lets: Iterable[tuple[str, Node]], mask: Code) -> None:
+    def effects(self, lets: Iterable[tuple[str, Node]], mask: Code) -> None:
+        """What a block of points stores, counts and reports, with the names that this takes."""
         self.lets(lets, mask)
         for store in self.kernel.stores:
             self.store(store, mask)

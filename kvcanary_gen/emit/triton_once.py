@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
+from kvcanary_gen.emit.code import Atom, Code, Operator, invoke
 from kvcanary_gen.emit.triton_checks import emit_checks, emit_point_counters
 from kvcanary_gen.emit.triton_expr import TRUE, conjunction, one_bit, pointer_name
 from kvcanary_gen.emit.triton_once_walk import OnceWalk
-from kvcanary_gen.emit.triton_recurrence import read_states
+from kvcanary_gen.emit.triton_recurrence import find_entries
 from kvcanary_gen.expr.inventory import bounded_count, chain_nodes, effect_nodes, ending_nodes
 from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
 from kvcanary_gen.expr.simplify import Lets, changed_checks, used_lets
@@ -156,15 +156,8 @@ class _Once:
         with block.indented():
             found, begin = block.fresh("found"), block.fresh("begin")
             block.text(f"{domain.index} = {turn} * BLOCK + {self.lane}")
-            search = invoke(
-                "lang.bisect_segment", domain.index, "tl.zeros([], tl.int64)", self.count, self.offsets, self.count
-            )
-            targets = f"{domain.owner if owned else '_'}, {begin if within else '_'}, {found}"
-            block.write(f"{targets} = ", search)
-            block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), self.limit))))
-            if within:
-                block.text(f"{domain.within} = {domain.index} - {begin}")
-            read_states(self.emitter, domain)
+            searched = (domain.owner if owned else "_", begin if within else "_", found)
+            find_entries(self.emitter, domain, self.count, self.limit, searched)
 
     def _advance(self, turn: str, running: dict[str, str]) -> None:
         """The states before the next entries; after the last ones nobody asks for them."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
-from kvcanary_gen.emit.triton_checks import emit_checks, emit_point_counters
 from kvcanary_gen.emit.triton_expr import TRUE, pointer_name
 from kvcanary_gen.expr.inventory import bounded_count, chain_nodes, effect_nodes
 from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
@@ -51,12 +50,7 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
             block.text(f"if {apart}:")
             with block.indented():
                 block.text(f"{domain.index} = {program} * BLOCK + tl.arange(0, BLOCK)")
-                # Entries of a decode batch are one a segment, so a block gains nothing from searching first.
-                search = invoke("lang.bisect_segment", domain.index, "tl.zeros([], tl.int64)", count, offsets, count)
-                block.write(f"{domain.owner if owned else '_'}, {begin}, {found} = ", search)
-                block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), limit))))
-                block.text(f"{domain.within} = {domain.index} - {begin}")
-                read_states(emitter, domain)
+                find_entries(emitter, domain, count, limit, (domain.owner if owned else "_", begin, found))
             block.text("else:")
             with block.indented():
                 if owned:
@@ -70,7 +64,25 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
         block.text(f"{segment} += tl.num_programs(0)")
 
 
-def read_states(emitter: KernelEmitter, domain: RecurrenceDomain) -> None:
+def find_entries(
+    emitter: KernelEmitter, domain: RecurrenceDomain, count: Code, limit: Code, names: tuple[str, str, str]
+) -> None:
+    """Segments, places within them and states of a block of indices, of offsets that ascend.
+
+    `names`: of the owner, of its segment's first index, and of whether there is one; `_` for what nobody reads.
+    """
+    block, (owner, begin, found) = emitter.block, names
+    # Entries of a decode batch are one a segment, so a block gains nothing from searching first.
+    nowhere, offsets = "tl.zeros([], tl.int64)", pointer_name(domain.segments)
+    search = invoke("lang.bisect_segment", domain.index, nowhere, count, offsets, count)
+    block.write(f"{owner}, {begin}, {found} = ", search)
+    block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), limit))))
+    if begin != "_":
+        block.text(f"{domain.within} = {domain.index} - {begin}")
+    _read_states(emitter, domain)
+
+
+def _read_states(emitter: KernelEmitter, domain: RecurrenceDomain) -> None:
     """The states before the entries of a block, from the scratch."""
     before = emitter.block.facts
     emitter.bounded(domain.index, domain.limit)
@@ -83,14 +95,9 @@ def read_states(emitter: KernelEmitter, domain: RecurrenceDomain) -> None:
 def _body(emitter: KernelEmitter, domain: EntriesDomain, lets: Lets) -> None:
     """Everything that happens at an entry, on the whole block at once."""
     before = emitter.block.facts
-    mask = Atom("mask")
     emitter.bounded(domain.owner, domain.bound)
     emitter.bounded(domain.index, domain.limit)
-    emitter.lets(lets, mask)
-    for store in emitter.kernel.stores:
-        emitter.store(store, mask)
-    emit_point_counters(emitter, mask)
-    emit_checks(emitter, () if emitter.kernel.report is None else emitter.kernel.report.checks, mask)
+    emitter.effects(lets, Atom("mask"))
     emitter.block.facts = before
 
 
