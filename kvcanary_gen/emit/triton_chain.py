@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
 from kvcanary_gen.emit.triton_checks import emit_checks
 from kvcanary_gen.emit.triton_expr import TRUE, conjunction, pointer_name
+from kvcanary_gen.emit.triton_mix import MixedWalk, mixed
 from kvcanary_gen.expr.inventory import bounded_count, chain_nodes
 from kvcanary_gen.expr.nodes import Call, Node, Type, Var, mapped, substitute
 from kvcanary_gen.expr.phases import saved_column, segment_row
@@ -50,7 +51,21 @@ def emit_chain(emitter: KernelEmitter, domain: ChainDomain) -> None:
     block.write(f"{first}, {end} = ", bounds)
     length = block.fresh("length")
     block.text(f"{length} = {end} - {first}")
-    _Walk(emitter, domain, lane, first, length).emit()
+    _walk(emitter, domain, lane, first, length)
+
+
+def _walk(emitter: KernelEmitter, domain: ChainDomain, lane: str, first: str, length: str) -> None:
+    block, step = emitter.block, mixed(emitter)
+    entry_by_entry = _Walk(emitter, domain, lane, first, length)
+    if step is None:
+        entry_by_entry.emit()
+        return
+    skipped = MixedWalk(emitter, domain, step, lane, first, length).emit()
+    if skipped is not None:
+        block.text(f"if tl.max({skipped}.to(tl.int32), axis=0) > 0:")
+        with block.indented():
+            block.text("# Some entries leave the state alone, so each is asked.")
+            entry_by_entry.emit()
 
 
 def _spread(emitter: KernelEmitter, node: Node) -> Code:

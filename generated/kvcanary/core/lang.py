@@ -181,6 +181,38 @@ def append(failing, next_ptr, capacity):
 
 
 @triton.jit
+def halves(words):
+    """The low and the high 32 bits of uint64, as uint32."""
+    return words.to(tl.uint32), (words >> 32).to(tl.uint32)
+
+
+@triton.jit
+def joined(low, high):
+    """The uint64 of two halves."""
+    return low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+
+
+@triton.jit
+def product(low, high, FACTOR: tl.constexpr):
+    """The product of a uint64, given as halves, and a constant, as `product_bits` reads it: what it is modulo 2**64.
+
+    Returns the product of the low halves, uint64, and what the other halves add to its high one, uint32. Bits that both
+    decide need not wait for the sum of the two.
+    """
+    wide = low.to(tl.uint64) * (FACTOR & 0xFFFFFFFF)
+    return wide, low * (FACTOR >> 32) + high * (FACTOR & 0xFFFFFFFF)
+
+
+@triton.jit
+def product_bits(wide, cross, SHIFT: tl.constexpr):
+    """32 bits of a product, from bit SHIFT on, which is at most 32."""
+    bits = (wide >> SHIFT).to(tl.uint32)
+    if SHIFT > 0:
+        bits += cross << (32 - SHIFT)
+    return bits
+
+
+@triton.jit
 def load_pair(words_ptr, offset, mask, PAIRED: tl.constexpr):
     """Two neighbouring words for each lane, from `offset` on. PAIRED: all such places are aligned to 16 bytes."""
     if PAIRED and offset.type.is_block():

@@ -95,48 +95,152 @@ def _write_entries_of_many_chain_kernel(
     first, end = lang.segment_bounds(segment, True, write_offsets_ptr, num_new_tokens)
     length = end - first
     i = first + lane
-    mask = lane < length
+    held = tl.minimum(length, BLOCK).to(tl.int32)
+    mask = lane < held
     slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
-    stored = (slot >= 0) & (slot < num_slots)
     token = tl.load(input_ids_ptr + i, mask=mask, other=0)
     position = tl.load(positions_ptr + i, mask=mask, other=0)
-    moves = (mask & stored).to(tl.int32)
+    prev_hash_low, prev_hash_high = lang.halves(prev_hash)
+    prev_hash_mixed_low, prev_hash_mixed_high = lang.halves(prev_hash ^ (prev_hash >> 30))
+    skipped = lane < 0
     start = tl.zeros([], tl.int64)
     while start < length:
         # The next block is on its way while this one is walked.
         next_i = i + BLOCK
-        next_mask = start + BLOCK + lane < length
+        next_held = tl.minimum(length - start - BLOCK, BLOCK).to(tl.int32)
+        next_mask = lane < next_held
         next_slot = tl.load(out_cache_loc_ptr + next_i, mask=next_mask, other=0)
-        next_stored = (next_slot >= 0) & (next_slot < num_slots)
         next_token = tl.load(input_ids_ptr + next_i, mask=next_mask, other=0)
         next_position = tl.load(positions_ptr + next_i, mask=next_mask, other=0)
-        next_moves = (next_mask & next_stored).to(tl.int32)
-        at = tl.zeros([], tl.int64)
-        steps = tl.minimum(length - start, BLOCK)
-        while at < steps:
-            for step in tl.static_range(4):
-                entry = (tl.full([BLOCK], step, tl.int64) + at).to(tl.int32)
-                here = mask & (lane == entry)
-                tl.store(write_chain_ptr + i * write_chain_words, prev_hash, mask=here & (i < write_chain_len))
-                tl.store(
-                    write_chain_ptr + i * write_chain_words + 1, previous_position, mask=here & (i < write_chain_len)
+        stored = (slot >= 0) & (slot < num_slots)
+        skipped = skipped | (mask & (stored == 0))
+        token_low, token_high = lang.halves(
+            token.to(tl.uint64, bitcast=True) ^ (token.to(tl.uint64, bitcast=True) >> 30)
+        )
+        position_low, position_high = lang.halves(
+            position.to(tl.uint64, bitcast=True) ^ (position.to(tl.uint64, bitcast=True) >> 30)
+        )
+        follows = mask & (start + lane > 0)
+        i_before = i - 1
+        next_previous_position = tl.load(positions_ptr + i_before, mask=follows, other=0)
+        saved_prev_hash_ptr = write_chain_ptr + i * write_chain_words
+        steps = tl.where(mask & (i < write_chain_len), lane, -1)
+        at = tl.zeros([], tl.int32)
+        while at < held:
+            for step in tl.static_range(2):
+                entry = tl.full([BLOCK], step, tl.int32) + at
+                tl.store(saved_prev_hash_ptr, lang.joined(prev_hash_low, prev_hash_high), mask=steps == entry)
+                token_low_at = tl.gather(token_low, entry, 0)
+                token_high_at = tl.gather(token_high, entry, 0)
+                position_low_at = tl.gather(position_low, entry, 0)
+                position_high_at = tl.gather(position_high, entry, 0)
+                # Layers of shifts between two products are one, in halves that wait for no bits but their own.
+                wide, cross = lang.product(prev_hash_mixed_low, prev_hash_mixed_high, 0xBF58476D1CE4E5B9)
+                top = lang.product_bits(wide, cross, 32)
+                low = wide.to(tl.uint32) ^ lang.product_bits(wide, cross, 27)
+                high = top ^ (top >> 27)
+                wide_2, cross_2 = lang.product(low, high, 0x94D049BB133111EB)
+                top_2 = lang.product_bits(wide_2, cross_2, 32)
+                low = (
+                    token_low_at
+                    ^ wide_2.to(tl.uint32)
+                    ^ lang.product_bits(wide_2, cross_2, 30)
+                    ^ lang.product_bits(wide_2, cross_2, 31)
+                    ^ (top_2 >> 29)
                 )
-                token_at = tl.gather(token, entry, 0)
-                position_at = tl.gather(position, entry, 0)
-                moves_at = tl.gather(moves, entry, 0)
-                next_prev_hash = device.splitmix64_mix3(
-                    prev_hash, token_at.to(tl.uint64, bitcast=True), position_at.to(tl.uint64, bitcast=True)
+                high = token_high_at ^ top_2 ^ (top_2 >> 30) ^ (top_2 >> 31)
+                wide_3, cross_3 = lang.product(low, high, 0xBF58476D1CE4E5B9)
+                top_3 = lang.product_bits(wide_3, cross_3, 32)
+                low = wide_3.to(tl.uint32) ^ lang.product_bits(wide_3, cross_3, 27)
+                high = top_3 ^ (top_3 >> 27)
+                wide_4, cross_4 = lang.product(low, high, 0x94D049BB133111EB)
+                top_4 = lang.product_bits(wide_4, cross_4, 32)
+                low = (
+                    position_low_at
+                    ^ wide_4.to(tl.uint32)
+                    ^ lang.product_bits(wide_4, cross_4, 30)
+                    ^ lang.product_bits(wide_4, cross_4, 31)
+                    ^ (top_4 >> 29)
                 )
-                next_previous_position = position_at
-                prev_hash = tl.where(moves_at != 0, next_prev_hash, prev_hash)
-                previous_position = tl.where(moves_at != 0, next_previous_position, previous_position)
-            at += 4
+                high = position_high_at ^ top_4 ^ (top_4 >> 30) ^ (top_4 >> 31)
+                wide_5, cross_5 = lang.product(low, high, 0xBF58476D1CE4E5B9)
+                top_5 = lang.product_bits(wide_5, cross_5, 32)
+                low = wide_5.to(tl.uint32) ^ lang.product_bits(wide_5, cross_5, 27)
+                high = top_5 ^ (top_5 >> 27)
+                wide_6, cross_6 = lang.product(low, high, 0x94D049BB133111EB)
+                top_6 = lang.product_bits(wide_6, cross_6, 32)
+                next_prev_hash_low = wide_6.to(tl.uint32) ^ lang.product_bits(wide_6, cross_6, 31)
+                next_prev_hash_high = top_6 ^ (top_6 >> 31)
+                next_prev_hash_mixed_low = (
+                    wide_6.to(tl.uint32)
+                    ^ lang.product_bits(wide_6, cross_6, 30)
+                    ^ lang.product_bits(wide_6, cross_6, 31)
+                    ^ (top_6 >> 29)
+                )
+                next_prev_hash_mixed_high = top_6 ^ (top_6 >> 30) ^ (top_6 >> 31)
+                prev_hash_low = next_prev_hash_low
+                prev_hash_high = next_prev_hash_high
+                prev_hash_mixed_low = next_prev_hash_mixed_low
+                prev_hash_mixed_high = next_prev_hash_mixed_high
+            at += 2
+        saved_previous_position = tl.where(follows, next_previous_position, previous_position)
+        tl.store(
+            write_chain_ptr + i * write_chain_words + 1, saved_previous_position, mask=mask & (i < write_chain_len)
+        )
         i = next_i
+        held = next_held
         mask = next_mask
+        slot = next_slot
         token = next_token
         position = next_position
-        moves = next_moves
         start += BLOCK
+    if tl.max(skipped.to(tl.int32), axis=0) > 0:
+        # Some entries leave the state alone, so each is asked.
+        i = first + lane
+        mask = lane < length
+        slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
+        stored = (slot >= 0) & (slot < num_slots)
+        token = tl.load(input_ids_ptr + i, mask=mask, other=0)
+        position = tl.load(positions_ptr + i, mask=mask, other=0)
+        moves = (mask & stored).to(tl.int32)
+        start_2 = tl.zeros([], tl.int64)
+        while start_2 < length:
+            # The next block is on its way while this one is walked.
+            next_i_2 = i + BLOCK
+            next_mask_2 = start_2 + BLOCK + lane < length
+            next_slot_2 = tl.load(out_cache_loc_ptr + next_i_2, mask=next_mask_2, other=0)
+            next_stored = (next_slot_2 >= 0) & (next_slot_2 < num_slots)
+            next_token_2 = tl.load(input_ids_ptr + next_i_2, mask=next_mask_2, other=0)
+            next_position_2 = tl.load(positions_ptr + next_i_2, mask=next_mask_2, other=0)
+            next_moves = (next_mask_2 & next_stored).to(tl.int32)
+            at_2 = tl.zeros([], tl.int64)
+            steps_2 = tl.minimum(length - start_2, BLOCK)
+            while at_2 < steps_2:
+                for step_2 in tl.static_range(4):
+                    entry_2 = (tl.full([BLOCK], step_2, tl.int64) + at_2).to(tl.int32)
+                    here = mask & (lane == entry_2)
+                    tl.store(write_chain_ptr + i * write_chain_words, prev_hash, mask=here & (i < write_chain_len))
+                    tl.store(
+                        write_chain_ptr + i * write_chain_words + 1,
+                        previous_position,
+                        mask=here & (i < write_chain_len),
+                    )
+                    token_at = tl.gather(token, entry_2, 0)
+                    position_at = tl.gather(position, entry_2, 0)
+                    moves_at = tl.gather(moves, entry_2, 0)
+                    next_prev_hash = device.splitmix64_mix3(
+                        prev_hash, token_at.to(tl.uint64, bitcast=True), position_at.to(tl.uint64, bitcast=True)
+                    )
+                    next_previous_position_2 = position_at
+                    prev_hash = tl.where(moves_at != 0, next_prev_hash, prev_hash)
+                    previous_position = tl.where(moves_at != 0, next_previous_position_2, previous_position)
+                at_2 += 4
+            i = next_i_2
+            mask = next_mask_2
+            token = next_token_2
+            position = next_position_2
+            moves = next_moves
+            start_2 += BLOCK
 
 
 @lang.kernel
