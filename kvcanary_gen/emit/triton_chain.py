@@ -35,7 +35,16 @@ def emit_chain(emitter: KernelEmitter, domain: ChainDomain) -> None:
     block.text(f"{segment} = tl.program_id(0).to(tl.int64)")
     block.write("if ", Operator(">=", (Atom(segment), count)), ":")
     block.text("    return")
+    # What the first entries need is on its way before anything waits for what comes before them.
+    bounds = invoke("lang.segment_bounds", segment, "True", pointer_name(domain.segments), limit)
+    block.write(f"{first}, {end} = ", bounds)
+    length = block.fresh("length")
+    block.text(f"{length} = {end} - {first}")
     block.text(f"{lane} = tl.arange(0, BLOCK)")
+    step = mixed(emitter)
+    walk = None if step is None else MixedWalk(emitter, domain, step, lane, first, length)
+    if walk is not None:
+        walk.prepare()
     block.text(f"{domain.owner} = {segment} + tl.zeros([BLOCK], tl.int64)")
     emitter.bounded(domain.owner, domain.bound)
     emitter.lets(kernel.segment_lets, TRUE)
@@ -47,20 +56,11 @@ def emit_chain(emitter: KernelEmitter, domain: ChainDomain) -> None:
         block.write(f"{state.name} = ", _spread(emitter, state.first))
         place = (Var(Type.INT, row, "index"), saved_column(kernel, state))
         emitter.store(StoreIR(kernel.saved, place, Var(state.first.type, state.name, "let")), Atom(alone))
-    bounds = invoke("lang.segment_bounds", segment, "True", pointer_name(domain.segments), limit)
-    block.write(f"{first}, {end} = ", bounds)
-    length = block.fresh("length")
-    block.text(f"{length} = {end} - {first}")
-    _walk(emitter, domain, lane, first, length)
-
-
-def _walk(emitter: KernelEmitter, domain: ChainDomain, lane: str, first: str, length: str) -> None:
-    block, step = emitter.block, mixed(emitter)
     entry_by_entry = _Walk(emitter, domain, lane, first, length)
-    if step is None:
+    if walk is None:
         entry_by_entry.emit()
         return
-    skipped = MixedWalk(emitter, domain, step, lane, first, length).emit()
+    skipped = walk.emit()
     if skipped is not None:
         block.text(f"if tl.max({skipped}.to(tl.int32), axis=0) > 0:")
         with block.indented():

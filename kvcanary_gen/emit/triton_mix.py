@@ -64,17 +64,21 @@ class MixedWalk:
         self.halves = Halves(block, domain.owner)
         self.held, self.skipped = block.fresh("held"), block.fresh("skipped")
 
+    def prepare(self) -> None:
+        """Loads what the first block needs."""
+        block, domain = self.emitter.block, self.domain
+        # Masks look at places, not at indices: those of an empty segment may lie anywhere, and wrap.
+        block.text(f"{domain.index} = {self.first} + {self.lane}")
+        block.text(f"{self.held} = tl.minimum({self.length}, BLOCK).to(tl.int32)")
+        block.text(f"mask = {self.lane} < {self.held}")
+        self._load({})
+
     def emit(self) -> str | None:
         """Writes the loop; returns the name of those entries that should have taken no step, if there can be any."""
         block, domain = self.emitter.block, self.domain
         asks = self.emitter.kernel.advances is not None
         step = Step(self.mix, self.halves, block)
         start = block.fresh("start")
-        # Masks look at places, not at indices: those of an empty segment may lie anywhere, and wrap.
-        block.text(f"{domain.index} = {self.first} + {self.lane}")
-        block.text(f"{self.held} = tl.minimum({self.length}, BLOCK).to(tl.int32)")
-        block.text(f"mask = {self.lane} < {self.held}")
-        self._load({})
         step.start()
         if asks:
             block.text(f"{self.skipped} = {self.lane} < 0")

@@ -57,7 +57,15 @@ def _write_entries_of_many_chain_kernel(
     segment = tl.program_id(0).to(tl.int64)
     if segment >= count:
         return
+    first, end = lang.segment_bounds(segment, True, write_offsets_ptr, num_new_tokens)
+    length = end - first
     lane = tl.arange(0, BLOCK)
+    i = first + lane
+    held = tl.minimum(length, BLOCK).to(tl.int32)
+    mask = lane < held
+    slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
+    token = tl.load(input_ids_ptr + i, mask=mask, other=0)
+    position = tl.load(positions_ptr + i, mask=mask, other=0)
     r = segment + tl.zeros([BLOCK], tl.int64)
     seed = tl.load(write_seed_slot_indices_ptr + r)
     seed_exists = seed < num_slots
@@ -92,14 +100,6 @@ def _write_entries_of_many_chain_kernel(
     )
     previous_position = canary_buf_value
     tl.store(write_chain_ptr + row_2 * write_chain_words + 1, previous_position, mask=alone & (row_2 < write_chain_len))
-    first, end = lang.segment_bounds(segment, True, write_offsets_ptr, num_new_tokens)
-    length = end - first
-    i = first + lane
-    held = tl.minimum(length, BLOCK).to(tl.int32)
-    mask = lane < held
-    slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
-    token = tl.load(input_ids_ptr + i, mask=mask, other=0)
-    position = tl.load(positions_ptr + i, mask=mask, other=0)
     prev_hash_low, prev_hash_high = lang.halves(prev_hash)
     prev_hash_mixed_low, prev_hash_mixed_high = lang.halves(prev_hash ^ (prev_hash >> 30))
     skipped = lane < 0
