@@ -20,9 +20,10 @@ from kvcanary_gen.emit.names import (
 from kvcanary_gen.emit.triton_expr import flag_name
 from kvcanary_gen.emit.triton_kernel import TritonKernel, searches
 from kvcanary_gen.emit.triton_many import in_loop
+from kvcanary_gen.emit.triton_recurrence import joins_later
 from kvcanary_gen.expr.nodes import names_of, negated
 from kvcanary_gen.expr.phases import once_schedule
-from kvcanary_gen.ir import ChainDomain, EachIR, EntriesDomain, FoldIR, KernelIR, OnceDomain
+from kvcanary_gen.ir import ChainDomain, EachIR, FoldIR, KernelIR, OnceDomain
 from kvcanary_gen.many import read_off_rows
 from kvcanary_gen.schema.code import Shape
 
@@ -85,12 +86,11 @@ class LaunchEmitter:
 
     def _phase(self, phase: TritonKernel, grid: Grid) -> list[str]:
         lines = [*self._block(phase, 8), *grid.lines(8, self._block_text(phase))]
-        if grid.always:
-            return [
-                *lines,
-                "        programs = max(1, programs)  # one at least counts the launch",
-                *self._call(phase, 8),
-            ]
+        # What begins before a walk has ended relies on there being one.
+        walks = isinstance(phase.kernel.domain, ChainDomain)
+        if grid.always or walks:
+            why = "what follows waits for it" if walks else "one at least counts the launch"
+            return [*lines, f"        programs = max(1, programs)  # {why}", *self._call(phase, 8)]
         return [*lines, "        if programs > 0:", *self._call(phase, 12)]
 
     # --- one program --------------------------------------------------------------------------------------------
@@ -228,10 +228,10 @@ class LaunchEmitter:
             lines.append(f"{inner}**dispatch.at_most(registers),")
         elif phase.kernel.schedule.registers is not None:
             lines.append(f"{inner}**dispatch.at_most({phase.kernel.schedule.registers}),")
-        if isinstance(phase.kernel.domain, (ChainDomain, EntriesDomain)):
-            # Walks are all latency: what begins early takes their place, or leaves them that of few multiprocessors.
-            return [*lines, f"{inner}OVERLAPS=False,", f"{pad})"]
-        return [*lines, f"{inner}**dispatch.overlapping({self.first}),", f"{pad})"]
+        # What waits for a walk to end may wait for long.
+        waiting = ["programs"] if joins_later(phase.kernel.domain) else []
+        overlapping = invoke("dispatch.overlapping", self.first, *waiting)
+        return [*lines, f"{inner}**{overlapping.flat()},", f"{pad})"]
 
     def _paired(self, name: str) -> str:
         """Whether rows of words are read two at a time; of many structs, whether those of all of them are."""

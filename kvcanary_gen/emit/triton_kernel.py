@@ -16,7 +16,7 @@ from kvcanary_gen.emit.triton_fold import fold_constants, source_constants
 from kvcanary_gen.emit.triton_function import Sizes
 from kvcanary_gen.emit.triton_many import Rows, emit_idle
 from kvcanary_gen.emit.triton_once import emit_once
-from kvcanary_gen.emit.triton_recurrence import emit_entries
+from kvcanary_gen.emit.triton_recurrence import emit_entries, joins_later
 from kvcanary_gen.emit.triton_scan import emit_scan
 from kvcanary_gen.emit.triton_segments import emit_segments
 from kvcanary_gen.expr.inventory import bounded_count
@@ -117,7 +117,8 @@ class KernelEmitter:
     def emit(self) -> TritonKernel:
         domain = self.kernel.domain
         block = self.block
-        block.text("lang.begin(OVERLAPS)")
+        if not joins_later(domain):
+            block.text("lang.begin(OVERLAPS)")
         if self.rows is not None:
             self.rows.start()
         self._begin(domain, self.rows)

@@ -6,16 +6,17 @@ offsets make, have more entries than there are indices, and no saved states: pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
 from kvcanary_gen.emit.triton_expr import TRUE, pointer_name
 from kvcanary_gen.expr.inventory import bounded_count, chain_nodes, effect_nodes
-from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
+from kvcanary_gen.expr.nodes import Call, Node, Type, Var, loads, names_of, substitute
 from kvcanary_gen.expr.phases import saved_load, segment_row
 from kvcanary_gen.expr.schedule import chain_lets
 from kvcanary_gen.expr.simplify import Lets, used_lets
-from kvcanary_gen.ir import EntriesDomain, RecurrenceDomain
+from kvcanary_gen.ir import Domain, EntriesDomain, KernelIR, RecurrenceDomain
 
 if TYPE_CHECKING:
     from kvcanary_gen.emit.triton_kernel import KernelEmitter
@@ -43,14 +44,19 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
         block.write(f"{exists} = ", Operator("<", (Atom(segment), count)))
         block.write(f"{first}, {end} = ", invoke("lang.segment_bounds", segment, exists, offsets, limit))
         walk = _Walk(emitter, domain, segment)
-        walk.start(exists)
+        if joins_later(domain):
+            block.text(f"if {apart} == 0:")
+            block.text("    lang.join(OVERLAPS)")
+        alone = block.fresh("alone")
+        block.write(f"{alone} = ", operator("&", exists, Operator("==", (Atom(apart), Atom("0")))))
+        walk.start(alone)
         block.text(f"{start} = tl.zeros([], tl.int64)")
         block.text(f"while {start} < tl.where({apart}, 1, {end} - {first}):")
         with block.indented():
             block.text(f"if {apart}:")
             with block.indented():
                 block.text(f"{domain.index} = {program} * BLOCK + tl.arange(0, BLOCK)")
-                find_entries(emitter, domain, count, limit, (domain.owner if owned else "_", begin, found))
+                search_entries(emitter, domain, count, limit, (domain.owner if owned else "_", begin, found))
             block.text("else:")
             with block.indented():
                 if owned:
@@ -58,16 +64,30 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
                 block.text(f"{domain.within} = {start} + tl.arange(0, BLOCK)")
                 block.text(f"{domain.index} = {first} + {domain.within}")
                 block.text(f"mask = {domain.index} < {end}")
-                walk.emit(start, first, end)
-            _body(emitter, domain, lets)
+            _body(emitter, domain, lets, apart, lambda: walk.emit(start, first, end))
             block.text(f"{start} += BLOCK")
         block.text(f"{segment} += tl.num_programs(0)")
+    if joins_later(domain):
+        block.text("lang.join(OVERLAPS)")
+
+
+def joins_later(domain: Domain) -> bool:
+    """Whether a kernel does something before it waits for the launch ahead of it, which is one of its own operation."""
+    return isinstance(domain, EntriesDomain) and domain.when is None
 
 
 def find_entries(
     emitter: KernelEmitter, domain: RecurrenceDomain, count: Code, limit: Code, names: tuple[str, str, str]
 ) -> None:
-    """Segments, places within them and states of a block of indices, of offsets that ascend.
+    """The same as `search_entries`, and their states."""
+    search_entries(emitter, domain, count, limit, names)
+    _read_states(emitter, domain)
+
+
+def search_entries(
+    emitter: KernelEmitter, domain: RecurrenceDomain, count: Code, limit: Code, names: tuple[str, str, str]
+) -> None:
+    """Segments of a block of indices, and places within them, of offsets that ascend.
 
     `names`: of the owner, of its segment's first index, and of whether there is one; `_` for what nobody reads.
     """
@@ -79,7 +99,6 @@ def find_entries(
     block.write("mask = ", operator("&", found, Operator("<", (Atom(domain.index), limit))))
     if begin != "_":
         block.text(f"{domain.within} = {domain.index} - {begin}")
-    _read_states(emitter, domain)
 
 
 def _read_states(emitter: KernelEmitter, domain: RecurrenceDomain) -> None:
@@ -92,13 +111,43 @@ def _read_states(emitter: KernelEmitter, domain: RecurrenceDomain) -> None:
     emitter.block.facts = before
 
 
-def _body(emitter: KernelEmitter, domain: EntriesDomain, lets: Lets) -> None:
-    """Everything that happens at an entry, on the whole block at once."""
-    before = emitter.block.facts
+def _body(emitter: KernelEmitter, domain: EntriesDomain, lets: Lets, apart: str, walk: Callable[[], None]) -> None:
+    """Everything that happens at an entry, on the whole block at once.
+
+    What no launch before this one of the same operation stores is computed first.
+    """
+    block = emitter.block
+    before = block.facts
     emitter.bounded(domain.owner, domain.bound)
     emitter.bounded(domain.index, domain.limit)
-    emitter.effects(lets, Atom("mask"))
-    emitter.block.facts = before
+    early = _early(emitter.kernel, lets) if joins_later(domain) else ()
+    emitter.lets(early, Atom("mask"))
+    block.text(f"if {apart}:")
+    with block.indented():
+        if joins_later(domain):
+            block.text("lang.join(OVERLAPS)")
+        _read_states(emitter, domain)
+    block.text("else:")
+    with block.indented():
+        walk()
+    emitter.effects([let for let in lets if let not in early], Atom("mask"))
+    block.facts = before
+
+
+def _early(kernel: KernelIR, lets: Lets) -> Lets:
+    """Lets that depend on no state, and on nothing that the operation stores."""
+    written = {arg.name for arg in kernel.outputs}
+    known = {state.name for state in kernel.state}
+    found: list[tuple[str, Node]] = []
+    for name, node in lets:
+        late = bool(names_of(node, "let") & known) or any(load.tensor in written for load in loads(node))
+        # A function may read whatever its caller has.
+        late = late or any(isinstance(part, Call) and not part.builtin for part in node.walk())
+        if late:
+            known.add(name)
+        else:
+            found.append((name, node))
+    return tuple(found)
 
 
 class _Walk:

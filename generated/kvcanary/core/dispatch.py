@@ -97,10 +97,21 @@ def paired(words: torch.Tensor) -> bool:
     return words.shape[1] % 2 == 0 and words.data_ptr() % 16 == 0
 
 
-def overlapping(tensor: torch.Tensor) -> dict[str, bool]:
-    """Launch options of kernels that may begin before the launch ahead of them has ended, where the GPU can do that."""
+def overlapping(tensor: torch.Tensor, programs: int = 1) -> dict[str, bool]:
+    """Launch options of kernels that may begin before the launch ahead of them has ended, where the GPU can do that.
+
+    Args:
+        programs: of those that may wait for long, as they hold their places meanwhile; more than multiprocessors do not.
+    """
     index = tensor.device.index if OVERLAP and tensor.device.type == "cuda" else None
-    return {"OVERLAPS": True, "launch_pdl": True} if index is not None and _overlaps(index) else {"OVERLAPS": False}
+    if index is None or not _overlaps(index) or programs > _multiprocessors(index):
+        return {"OVERLAPS": False}
+    return {"OVERLAPS": True, "launch_pdl": True}
+
+
+@functools.cache
+def _multiprocessors(index: int) -> int:
+    return torch.cuda.get_device_properties(index).multi_processor_count
 
 
 @functools.cache

@@ -26,9 +26,16 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 @triton.jit
 def begin(OVERLAPS: tl.constexpr):
-    """The first thing that a kernel does, so that it may be launched while the one before it still ends.
+    """The first thing that a kernel does, so that it may be launched while the one before it still ends."""
+    join(OVERLAPS)
 
-    Waits until that one is done and all that it stored is seen, and allows the next one the same.
+
+@triton.jit
+def join(OVERLAPS: tl.constexpr):
+    """Waits until the launch before this one is done and all that it stored is seen, and allows the next one the same.
+
+    A kernel that begins with something else must not read there what that launch stores, and comes here on every way:
+    the launch after the next relies on it.
     """
     if OVERLAPS:
         cuda.gdc_wait()

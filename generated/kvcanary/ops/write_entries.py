@@ -325,7 +325,6 @@ def _write_entries_kernel(
     canary_buf_words = canary_buf_words.to(tl.int64) + 0
     ring_capacity = ring_capacity.to(tl.int64) + 0
     kernel_kind = kernel_kind.to(tl.int64) + 0
-    lang.begin(OVERLAPS)
     if tl.program_id(0) == 0:
         tl.atomic_add(kernel_run_counter_ptr, tl.full([], 1, tl.int64), sem="relaxed")
     count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
@@ -336,12 +335,15 @@ def _write_entries_kernel(
     while segment < tl.where(apart, 1, count):
         exists = segment < count
         first, end = lang.segment_bounds(segment, exists, write_offsets_ptr, num_new_tokens)
+        if apart == 0:
+            lang.join(OVERLAPS)
+        alone = exists & (apart == 0)
         row = num_new_tokens + segment
         chain_prev_hash = tl.load(
-            write_chain_ptr + row * write_chain_words, mask=exists & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words, mask=alone & (row < write_chain_len), other=0
         ).to(tl.uint64, bitcast=True)
         chain_previous_position = tl.load(
-            write_chain_ptr + row * write_chain_words + 1, mask=exists & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words + 1, mask=alone & (row < write_chain_len), other=0
         )
         start = tl.zeros([], tl.int64)
         while start < tl.where(apart, 1, end - first):
@@ -350,37 +352,11 @@ def _write_entries_kernel(
                 r, begin, found = lang.bisect_segment(i, tl.zeros([], tl.int64), count, write_offsets_ptr, count)
                 mask = found & (i < num_new_tokens)
                 j = i - begin
-                prev_hash = tl.load(
-                    write_chain_ptr + i * write_chain_words, mask=mask & (i < write_chain_len), other=0
-                ).to(tl.uint64, bitcast=True)
-                previous_position = tl.load(
-                    write_chain_ptr + i * write_chain_words + 1, mask=mask & (i < write_chain_len), other=0
-                )
             else:
                 r = segment + tl.zeros([BLOCK], tl.int64)
                 j = start + tl.arange(0, BLOCK)
                 i = first + j
                 mask = i < end
-                prev_hash = tl.zeros([BLOCK], tl.uint64)
-                previous_position = tl.zeros([BLOCK], tl.int64)
-                at = start
-                while at < tl.minimum(start + BLOCK, end - first):
-                    chain_index = first + at
-                    prev_hash = tl.where(j == at, chain_prev_hash, prev_hash)
-                    previous_position = tl.where(j == at, chain_previous_position, previous_position)
-                    chain_slot = tl.load(out_cache_loc_ptr + chain_index)
-                    chain_stored = (chain_slot >= 0) & (chain_slot < num_slots)
-                    chain_token = tl.load(input_ids_ptr + chain_index)
-                    chain_position = tl.load(positions_ptr + chain_index)
-                    next_prev_hash = device.splitmix64_mix3(
-                        chain_prev_hash,
-                        chain_token.to(tl.uint64, bitcast=True),
-                        chain_position.to(tl.uint64, bitcast=True),
-                    )
-                    next_previous_position = chain_position
-                    chain_prev_hash = tl.where(chain_stored, next_prev_hash, chain_prev_hash)
-                    chain_previous_position = tl.where(chain_stored, next_previous_position, chain_previous_position)
-                    at += 1
             seed = tl.load(write_seed_slot_indices_ptr + r, mask=mask, other=0)
             seed_exists = seed < num_slots
             slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
@@ -442,6 +418,35 @@ def _write_entries_kernel(
                 expected_position = tl.load(expected_input_positions_ptr + i, mask=mask, other=0)
             else:
                 expected_position = position
+            if apart:
+                lang.join(OVERLAPS)
+                prev_hash = tl.load(
+                    write_chain_ptr + i * write_chain_words, mask=mask & (i < write_chain_len), other=0
+                ).to(tl.uint64, bitcast=True)
+                previous_position = tl.load(
+                    write_chain_ptr + i * write_chain_words + 1, mask=mask & (i < write_chain_len), other=0
+                )
+            else:
+                prev_hash = tl.zeros([BLOCK], tl.uint64)
+                previous_position = tl.zeros([BLOCK], tl.int64)
+                at = start
+                while at < tl.minimum(start + BLOCK, end - first):
+                    chain_index = first + at
+                    prev_hash = tl.where(j == at, chain_prev_hash, prev_hash)
+                    previous_position = tl.where(j == at, chain_previous_position, previous_position)
+                    chain_slot = tl.load(out_cache_loc_ptr + chain_index)
+                    chain_stored = (chain_slot >= 0) & (chain_slot < num_slots)
+                    chain_token = tl.load(input_ids_ptr + chain_index)
+                    chain_position = tl.load(positions_ptr + chain_index)
+                    next_prev_hash = device.splitmix64_mix3(
+                        chain_prev_hash,
+                        chain_token.to(tl.uint64, bitcast=True),
+                        chain_position.to(tl.uint64, bitcast=True),
+                    )
+                    next_previous_position = chain_position
+                    chain_prev_hash = tl.where(chain_stored, next_prev_hash, chain_prev_hash)
+                    chain_previous_position = tl.where(chain_stored, next_previous_position, chain_previous_position)
+                    at += 1
             tl.store(
                 canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
                 token,
@@ -511,6 +516,7 @@ def _write_entries_kernel(
                 tl.store(row_4_ptr + 7, reasons_3, mask=kept_3)
             start += BLOCK
         segment += tl.num_programs(0)
+    lang.join(OVERLAPS)
 
 
 @lang.kernel
@@ -551,7 +557,6 @@ def _write_entries_after_kernel(
     canary_buf_words = canary_buf_words.to(tl.int64) + 0
     ring_capacity = ring_capacity.to(tl.int64) + 0
     kernel_kind = kernel_kind.to(tl.int64) + 0
-    lang.begin(OVERLAPS)
     count = tl.minimum(tl.load(write_num_valid_reqs_ptr).to(tl.int64), write_req_capacity)
     program = tl.program_id(0).to(tl.int64)
     # Segments that share entries, as broken offsets make them, are taken one by one.
@@ -560,12 +565,15 @@ def _write_entries_after_kernel(
     while segment < tl.where(apart, 1, count):
         exists = segment < count
         first, end = lang.segment_bounds(segment, exists, write_offsets_ptr, num_new_tokens)
+        if apart == 0:
+            lang.join(OVERLAPS)
+        alone = exists & (apart == 0)
         row = num_new_tokens + segment
         chain_prev_hash = tl.load(
-            write_chain_ptr + row * write_chain_words, mask=exists & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words, mask=alone & (row < write_chain_len), other=0
         ).to(tl.uint64, bitcast=True)
         chain_previous_position = tl.load(
-            write_chain_ptr + row * write_chain_words + 1, mask=exists & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words + 1, mask=alone & (row < write_chain_len), other=0
         )
         start = tl.zeros([], tl.int64)
         while start < tl.where(apart, 1, end - first):
@@ -574,6 +582,16 @@ def _write_entries_after_kernel(
                 _, begin, found = lang.bisect_segment(i, tl.zeros([], tl.int64), count, write_offsets_ptr, count)
                 mask = found & (i < num_new_tokens)
                 j = i - begin
+            else:
+                j = start + tl.arange(0, BLOCK)
+                i = first + j
+                mask = i < end
+            slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
+            stored = (slot >= 0) & (slot < num_slots)
+            token = tl.load(input_ids_ptr + i, mask=mask, other=0)
+            position = tl.load(positions_ptr + i, mask=mask, other=0)
+            if apart:
+                lang.join(OVERLAPS)
                 prev_hash = tl.load(
                     write_chain_ptr + i * write_chain_words, mask=mask & (i < write_chain_len), other=0
                 ).to(tl.uint64, bitcast=True)
@@ -581,9 +599,6 @@ def _write_entries_after_kernel(
                     write_chain_ptr + i * write_chain_words + 1, mask=mask & (i < write_chain_len), other=0
                 )
             else:
-                j = start + tl.arange(0, BLOCK)
-                i = first + j
-                mask = i < end
                 prev_hash = tl.zeros([BLOCK], tl.uint64)
                 previous_position = tl.zeros([BLOCK], tl.int64)
                 at = start
@@ -604,10 +619,6 @@ def _write_entries_after_kernel(
                     chain_prev_hash = tl.where(chain_stored, next_prev_hash, chain_prev_hash)
                     chain_previous_position = tl.where(chain_stored, next_previous_position, chain_previous_position)
                     at += 1
-            slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
-            stored = (slot >= 0) & (slot < num_slots)
-            token = tl.load(input_ids_ptr + i, mask=mask, other=0)
-            position = tl.load(positions_ptr + i, mask=mask, other=0)
             found_token, found_position = lang.load_pair(
                 canary_buf_ptr,
                 slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
@@ -640,6 +651,7 @@ def _write_entries_after_kernel(
                 tl.store(row_2_ptr + 7, reasons, mask=kept)
             start += BLOCK
         segment += tl.num_programs(0)
+    lang.join(OVERLAPS)
 
 
 @lang.kernel
@@ -1129,33 +1141,33 @@ def launch(
             )
             return
         programs = write_req_capacity
-        if programs > 0:
-            run(
-                _write_entries_chain_kernel,
-                (programs,),
-                write_offsets,
-                write_seed_slot_indices,
-                write_num_valid_reqs,
-                input_ids,
-                positions,
-                out_cache_loc,
-                canary_buf,
-                write_chain,
-                violation_ring,
-                violation_write_index,
-                num_new_tokens,
-                write_req_capacity,
-                num_slots,
-                ring_capacity,
-                canary_buf_words,
-                write_chain_len,
-                write_chain_words,
-                kernel_kind,
-                CANARY_BUF_PAIRED=dispatch.paired(canary_buf),
-                BLOCK=32,
-                num_warps=1,
-                OVERLAPS=False,
-            )
+        programs = max(1, programs)  # what follows waits for it
+        run(
+            _write_entries_chain_kernel,
+            (programs,),
+            write_offsets,
+            write_seed_slot_indices,
+            write_num_valid_reqs,
+            input_ids,
+            positions,
+            out_cache_loc,
+            canary_buf,
+            write_chain,
+            violation_ring,
+            violation_write_index,
+            num_new_tokens,
+            write_req_capacity,
+            num_slots,
+            ring_capacity,
+            canary_buf_words,
+            write_chain_len,
+            write_chain_words,
+            kernel_kind,
+            CANARY_BUF_PAIRED=dispatch.paired(canary_buf),
+            BLOCK=32,
+            num_warps=1,
+            **dispatch.overlapping(write_offsets),
+        )
         programs = dispatch.cdiv(num_new_tokens, 64)
         programs = max(1, programs)  # one at least counts the launch
         run(
@@ -1198,7 +1210,7 @@ def launch(
             SCAN=1024,
             num_warps=2,
             **dispatch.at_most(255),
-            OVERLAPS=False,
+            **dispatch.overlapping(write_offsets, programs),
         )
         programs = dispatch.cdiv(num_new_tokens, 64)
         if programs > 0:
@@ -1227,7 +1239,7 @@ def launch(
                 SCAN=1024,
                 num_warps=2,
                 **dispatch.at_most(255),
-                OVERLAPS=False,
+                **dispatch.overlapping(write_offsets, programs),
             )
 
 

@@ -281,7 +281,6 @@ def _write_entries_of_many_kernel(
     write_req_capacity = write_req_capacity.to(tl.int64) + 0
     write_chain_len = write_chain_len.to(tl.int64) + 0
     write_chain_words = write_chain_words.to(tl.int64) + 0
-    lang.begin(OVERLAPS)
     context = tl.program_id(1).to(tl.int64)
     context_ptr = contexts_ptr + context * 12
     canary_buf_ptr = tl.load(context_ptr).to(tl.pointer_type(tl.int64))
@@ -303,12 +302,15 @@ def _write_entries_of_many_kernel(
     while segment < tl.where(apart, 1, count):
         exists = segment < count
         first, end = lang.segment_bounds(segment, exists, write_offsets_ptr, num_new_tokens)
+        if apart == 0:
+            lang.join(OVERLAPS)
+        alone = exists & (apart == 0)
         row = num_new_tokens + segment
         chain_prev_hash = tl.load(
-            write_chain_ptr + row * write_chain_words, mask=exists & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words, mask=alone & (row < write_chain_len), other=0
         ).to(tl.uint64, bitcast=True)
         chain_previous_position = tl.load(
-            write_chain_ptr + row * write_chain_words + 1, mask=exists & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words + 1, mask=alone & (row < write_chain_len), other=0
         )
         start = tl.zeros([], tl.int64)
         while start < tl.where(apart, 1, end - first):
@@ -317,37 +319,11 @@ def _write_entries_of_many_kernel(
                 r, begin, found = lang.bisect_segment(i, tl.zeros([], tl.int64), count, write_offsets_ptr, count)
                 mask = found & (i < num_new_tokens)
                 j = i - begin
-                prev_hash = tl.load(
-                    write_chain_ptr + i * write_chain_words, mask=mask & (i < write_chain_len), other=0
-                ).to(tl.uint64, bitcast=True)
-                previous_position = tl.load(
-                    write_chain_ptr + i * write_chain_words + 1, mask=mask & (i < write_chain_len), other=0
-                )
             else:
                 r = segment + tl.zeros([BLOCK], tl.int64)
                 j = start + tl.arange(0, BLOCK)
                 i = first + j
                 mask = i < end
-                prev_hash = tl.zeros([BLOCK], tl.uint64)
-                previous_position = tl.zeros([BLOCK], tl.int64)
-                at = start
-                while at < tl.minimum(start + BLOCK, end - first):
-                    chain_index = first + at
-                    prev_hash = tl.where(j == at, chain_prev_hash, prev_hash)
-                    previous_position = tl.where(j == at, chain_previous_position, previous_position)
-                    chain_slot = tl.load(out_cache_loc_ptr + chain_index)
-                    chain_stored = (chain_slot >= 0) & (chain_slot < num_slots)
-                    chain_token = tl.load(input_ids_ptr + chain_index)
-                    chain_position = tl.load(positions_ptr + chain_index)
-                    next_prev_hash = device.splitmix64_mix3(
-                        chain_prev_hash,
-                        chain_token.to(tl.uint64, bitcast=True),
-                        chain_position.to(tl.uint64, bitcast=True),
-                    )
-                    next_previous_position = chain_position
-                    chain_prev_hash = tl.where(chain_stored, next_prev_hash, chain_prev_hash)
-                    chain_previous_position = tl.where(chain_stored, next_previous_position, chain_previous_position)
-                    at += 1
             seed = tl.load(write_seed_slot_indices_ptr + r, mask=mask, other=0)
             seed_exists = seed < num_slots
             slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
@@ -379,6 +355,35 @@ def _write_entries_of_many_kernel(
                 expected_position = tl.load(expected_input_positions_ptr + i, mask=mask, other=0)
             else:
                 expected_position = position
+            if apart:
+                lang.join(OVERLAPS)
+                prev_hash = tl.load(
+                    write_chain_ptr + i * write_chain_words, mask=mask & (i < write_chain_len), other=0
+                ).to(tl.uint64, bitcast=True)
+                previous_position = tl.load(
+                    write_chain_ptr + i * write_chain_words + 1, mask=mask & (i < write_chain_len), other=0
+                )
+            else:
+                prev_hash = tl.zeros([BLOCK], tl.uint64)
+                previous_position = tl.zeros([BLOCK], tl.int64)
+                at = start
+                while at < tl.minimum(start + BLOCK, end - first):
+                    chain_index = first + at
+                    prev_hash = tl.where(j == at, chain_prev_hash, prev_hash)
+                    previous_position = tl.where(j == at, chain_previous_position, previous_position)
+                    chain_slot = tl.load(out_cache_loc_ptr + chain_index)
+                    chain_stored = (chain_slot >= 0) & (chain_slot < num_slots)
+                    chain_token = tl.load(input_ids_ptr + chain_index)
+                    chain_position = tl.load(positions_ptr + chain_index)
+                    next_prev_hash = device.splitmix64_mix3(
+                        chain_prev_hash,
+                        chain_token.to(tl.uint64, bitcast=True),
+                        chain_position.to(tl.uint64, bitcast=True),
+                    )
+                    next_previous_position = chain_position
+                    chain_prev_hash = tl.where(chain_stored, next_prev_hash, chain_prev_hash)
+                    chain_previous_position = tl.where(chain_stored, next_previous_position, chain_previous_position)
+                    at += 1
             tl.store(
                 canary_buf_ptr + slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
                 token,
@@ -460,6 +465,7 @@ def _write_entries_of_many_kernel(
                 tl.store(row_4_ptr + 7, reasons_3, mask=kept_3)
             start += BLOCK
         segment += tl.num_programs(0)
+    lang.join(OVERLAPS)
 
 
 @lang.kernel
@@ -491,7 +497,6 @@ def _write_entries_of_many_after_kernel(
     write_req_capacity = write_req_capacity.to(tl.int64) + 0
     write_chain_len = write_chain_len.to(tl.int64) + 0
     write_chain_words = write_chain_words.to(tl.int64) + 0
-    lang.begin(OVERLAPS)
     context = tl.program_id(1).to(tl.int64)
     context_ptr = contexts_ptr + context * 12
     canary_buf_ptr = tl.load(context_ptr).to(tl.pointer_type(tl.int64))
@@ -506,12 +511,15 @@ def _write_entries_of_many_after_kernel(
     while segment < tl.where(apart, 1, count):
         exists = segment < count
         first, end = lang.segment_bounds(segment, exists, write_offsets_ptr, num_new_tokens)
+        if apart == 0:
+            lang.join(OVERLAPS)
+        alone = exists & (apart == 0)
         row = num_new_tokens + segment
         chain_prev_hash = tl.load(
-            write_chain_ptr + row * write_chain_words, mask=exists & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words, mask=alone & (row < write_chain_len), other=0
         ).to(tl.uint64, bitcast=True)
         chain_previous_position = tl.load(
-            write_chain_ptr + row * write_chain_words + 1, mask=exists & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words + 1, mask=alone & (row < write_chain_len), other=0
         )
         start = tl.zeros([], tl.int64)
         while start < tl.where(apart, 1, end - first):
@@ -520,6 +528,16 @@ def _write_entries_of_many_after_kernel(
                 _, begin, found = lang.bisect_segment(i, tl.zeros([], tl.int64), count, write_offsets_ptr, count)
                 mask = found & (i < num_new_tokens)
                 j = i - begin
+            else:
+                j = start + tl.arange(0, BLOCK)
+                i = first + j
+                mask = i < end
+            slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
+            stored = (slot >= 0) & (slot < num_slots)
+            token = tl.load(input_ids_ptr + i, mask=mask, other=0)
+            position = tl.load(positions_ptr + i, mask=mask, other=0)
+            if apart:
+                lang.join(OVERLAPS)
                 prev_hash = tl.load(
                     write_chain_ptr + i * write_chain_words, mask=mask & (i < write_chain_len), other=0
                 ).to(tl.uint64, bitcast=True)
@@ -527,9 +545,6 @@ def _write_entries_of_many_after_kernel(
                     write_chain_ptr + i * write_chain_words + 1, mask=mask & (i < write_chain_len), other=0
                 )
             else:
-                j = start + tl.arange(0, BLOCK)
-                i = first + j
-                mask = i < end
                 prev_hash = tl.zeros([BLOCK], tl.uint64)
                 previous_position = tl.zeros([BLOCK], tl.int64)
                 at = start
@@ -550,10 +565,6 @@ def _write_entries_of_many_after_kernel(
                     chain_prev_hash = tl.where(chain_stored, next_prev_hash, chain_prev_hash)
                     chain_previous_position = tl.where(chain_stored, next_previous_position, chain_previous_position)
                     at += 1
-            slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
-            stored = (slot >= 0) & (slot < num_slots)
-            token = tl.load(input_ids_ptr + i, mask=mask, other=0)
-            position = tl.load(positions_ptr + i, mask=mask, other=0)
             found_token, found_position = lang.load_pair(
                 canary_buf_ptr,
                 slot * canary_buf_words + device.CANARY_FIELD_TOKEN,
@@ -590,6 +601,7 @@ def _write_entries_of_many_after_kernel(
                 tl.store(row_2_ptr + 7, reasons, mask=kept)
             start += BLOCK
         segment += tl.num_programs(0)
+    lang.join(OVERLAPS)
 
 
 @lang.kernel
@@ -1012,27 +1024,27 @@ def launch(
             )
             return
         programs = write_req_capacity
-        if programs > 0:
-            run(
-                _write_entries_of_many_chain_kernel,
-                (programs, len(contexts)),
-                contexts.table,
-                write_offsets,
-                write_seed_slot_indices,
-                write_num_valid_reqs,
-                input_ids,
-                positions,
-                out_cache_loc,
-                write_chain,
-                num_new_tokens,
-                write_req_capacity,
-                write_chain_len,
-                write_chain_words,
-                CANARY_BUF_PAIRED="canary_buf" in contexts.paired,
-                BLOCK=32,
-                num_warps=1,
-                OVERLAPS=False,
-            )
+        programs = max(1, programs)  # what follows waits for it
+        run(
+            _write_entries_of_many_chain_kernel,
+            (programs, len(contexts)),
+            contexts.table,
+            write_offsets,
+            write_seed_slot_indices,
+            write_num_valid_reqs,
+            input_ids,
+            positions,
+            out_cache_loc,
+            write_chain,
+            num_new_tokens,
+            write_req_capacity,
+            write_chain_len,
+            write_chain_words,
+            CANARY_BUF_PAIRED="canary_buf" in contexts.paired,
+            BLOCK=32,
+            num_warps=1,
+            **dispatch.overlapping(contexts.table),
+        )
         programs = dispatch.cdiv(num_new_tokens, 64)
         programs = max(1, programs)  # one at least counts the launch
         run(
@@ -1063,7 +1075,7 @@ def launch(
             SCAN=1024,
             num_warps=2,
             **dispatch.at_most(255),
-            OVERLAPS=False,
+            **dispatch.overlapping(contexts.table, programs),
         )
         programs = dispatch.cdiv(num_new_tokens, 64)
         if programs > 0:
@@ -1086,5 +1098,5 @@ def launch(
                 SCAN=1024,
                 num_warps=2,
                 **dispatch.at_most(255),
-                OVERLAPS=False,
+                **dispatch.overlapping(contexts.table, programs),
             )
