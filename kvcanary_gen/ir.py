@@ -10,6 +10,9 @@ from kvcanary_gen.schema import Header
 from kvcanary_gen.schema.code import ImpliedKind, Schedule
 from kvcanary_gen.schema.data import Axis, Constant, Enum, Layout, TagFamily
 
+# The summand of segments that have none yet.
+ZERO = Const(Type.INT, 0)
+
 STORAGE_TYPES = ("int32", "int64", "uint64", "uint8")
 
 # Public functions beside a launcher: the torch reference, and the function that binds the launcher's arguments.
@@ -160,6 +163,22 @@ class SegmentDomain:
     limit: Node
     when: Node | None
     ascending: bool = False
+
+
+@dataclass(frozen=True)
+class SummedDomain(SegmentDomain):
+    """Segments that every program sums up for itself; program 0 does all that `scan` does, and nothing else.
+
+    The offsets are the sums of `summand` over `lane`, for which `sums` are names, and `total` is that of all. No more
+    than the last of `lanes` go into one launch.
+    """
+
+    scan: KernelIR | None = None
+    lane: str = ""
+    sums: tuple[tuple[str, Node], ...] = ()
+    summand: Node = ZERO
+    total: str = ""
+    lanes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -372,7 +391,7 @@ class KernelIR:
     after_lets: tuple[tuple[str, Node], ...] = ()
     # How many entries a fused kernel's points would be: all of its segments' together.
     entries: Node | None = None
-    # What a fused kernel is made of: the kernel whose points are kept, and the one that computes their entries.
+    # What a fused kernel is made of: the kernel whose points are kept, and the one that says what they are.
     made_of: tuple[str, ...] = ()
     # Set where the kernel is the variant of another that takes many of a struct.
     each: EachIR | None = None
@@ -409,9 +428,16 @@ class OperationIR:
     calls: tuple[CallIR, ...]
     # The parameter that is a table of any number of its struct.
     many: str = ""
+    # One launch that takes the place of all calls, where it is not given more segments than it takes.
+    one_launch: CallIR | None = None
     # Where that is spelt out, what stands for the structs of the table, and how the parameter was called.
     instances: tuple[str, ...] = ()
     table: str = ""
+
+    @property
+    def launches(self) -> tuple[CallIR, ...]:
+        """Everything that it may launch."""
+        return self.calls if self.one_launch is None else (*self.calls, self.one_launch)
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def _unused_declarations(program: Program, document: Document, out: Diagnostics)
         "functions": _used_functions(program),
         "structs": _used_structs(program),
         "axes": _used_axes(program),
-        "fusions": {call.kernel.name for operation in program.operations.values() for call in operation.calls},
+        "fusions": {call.kernel.name for operation in program.operations.values() for call in operation.launches},
         "dims": set(_argument_sizes(program)),
     }
     verbs = {
@@ -127,7 +127,7 @@ def _unused_lets(program: Program, document: Document, out: Diagnostics) -> None
         for name in _unread(function.lets, [function.value]):
             mark = document.mark("functions", function.name, "let", name, key=True)
             out.add(mark, "KVG-071", f"'{name}' of {function.name} is never read")
-    for kernel in (k for k in program.kernels.values() if k.entries is None):
+    for kernel in (k for k in program.kernels.values() if not k.made_of):
         for name in _unread(kernel.lets, kernel_nodes(kernel)):
             mark = document.mark("kernels", kernel.name, "let", name, key=True)
             out.add(mark, "KVG-071", f"'{name}' of {kernel.name} is never read")

@@ -23,6 +23,8 @@ from kvcanary_gen.ir import (
     Program,
     SegmentDomain,
     StructIR,
+    SummedDomain,
+    TensorArg,
 )
 
 
@@ -103,7 +105,7 @@ def variants(program: Program) -> dict[str, KernelIR]:
     """Every kernel of that kind, by its name."""
     found: dict[str, KernelIR] = {}
     for operation in program.operations.values():
-        for call in operation.calls:
+        for call in operation.launches:
             if of_each(operation, call):
                 kernel = variant(operation, call)
                 found[kernel.name] = kernel
@@ -178,6 +180,13 @@ def reader(program: Program, kernel: KernelIR) -> Reader:
     return Reader(kernel, program.functions, {name: fold.sources for name, fold in program.folds.items()})
 
 
+def _own_outputs(kernel: KernelIR) -> Iterator[TensorArg]:
+    """What a kernel stores at its own points: a scan that goes along with it runs but once."""
+    scan = kernel.domain.scan if isinstance(kernel.domain, SummedDomain) else None
+    once = set() if scan is None else {arg.name for arg in scan.outputs}
+    yield from (out for out in kernel.outputs if out.name not in once)
+
+
 def strays(kernel: KernelIR, functions: dict[str, FunctionIR], sources: dict[str, str]) -> Iterator[str]:
     """Why a kernel cannot run for many structs at once."""
     each = kernel.each
@@ -186,7 +195,7 @@ def strays(kernel: KernelIR, functions: dict[str, FunctionIR], sources: dict[str
     bound = getattr(kernel.domain, "bound", kernel.domain.count)
     if any(found.reads(node) for node in (*domain_nodes(kernel.domain), bound)):
         yield f"its domain reads {each.name}, and all of them share it"
-    for out in kernel.outputs:
+    for out in _own_outputs(kernel):
         if out.name not in each.arguments and out.name not in each.parts:
             yield f"it stores to '{out.name}', which all {each.name} would share"
     owned = [arg for arg in (*kernel.inputs, *kernel.outputs) if arg.name in each.arguments]

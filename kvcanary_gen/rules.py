@@ -161,9 +161,10 @@ RULES: dict[str, Rule] = {
     ),
     "KVG-045": Rule(
         "fusion",
-        "Two kernels cannot be fused: what one stores is not what the other reads, entry by entry.",
+        "Two kernels cannot be fused: what one stores is not what the other reads, entry by entry or in all.",
         "Fuse a kernel over [0, count) with one over segments that stores to [index] alone and does nothing else, and "
-        "run what counts the segments first, in the same operation.",
+        "run what counts the segments first, in the same operation. A kernel with a `scan` of its own reads the sums "
+        "and values of their total, has a rule for its limit, and shares nothing else that one of the two writes.",
     ),
     "KVG-050": Rule(
         "tag numbers",

@@ -35,7 +35,7 @@ from kvcanary_gen.emit.triton_function import function_sizes
 from kvcanary_gen.emit.triton_kernel import TritonKernel, emit_kernels, searches
 from kvcanary_gen.emit.triton_many import in_loop
 from kvcanary_gen.expr.phases import once_schedule
-from kvcanary_gen.ir import FoldIR, KernelIR, OnceDomain, Program
+from kvcanary_gen.ir import FoldIR, KernelIR, OnceDomain, Program, SummedDomain
 from kvcanary_gen.many import count_of, read_off_rows, variants
 from kvcanary_gen.oracle.evaluate import evaluate
 from kvcanary_gen.schema.code import Schedule, Shape
@@ -61,8 +61,10 @@ def specialisations(program: Program, load: Loader) -> list[Specialisation]:
             function = getattr(load(f"ops.{kernel.name}"), emitted.name)
             for given in _choices(emitted.flags, few=bool(emitted.statics or emitted.folds)):
                 for statics in _statics(program, kernel, emitted, bool(given) or not emitted.flags):
-                    for schedule in _schedules(emitted.kernel, emitted.folds, statics):
-                        found.append(_specialisation(emitted.kernel, emitted, function, given, statics, schedule))
+                    for lanes in _lanes(emitted.kernel):
+                        chosen = {**statics, **lanes}
+                        for schedule in _schedules(emitted.kernel, emitted.folds, chosen):
+                            found.append(_specialisation(emitted.kernel, emitted, function, given, chosen, schedule))
     return found
 
 
@@ -95,6 +97,12 @@ def _statics(
             chosen |= {static_name(name): int(value.value) for name, value in zip(modes, values, strict=True)}
             known = dict(zip(modes, (int(value.value) for value in values), strict=True))
             yield from ({**chosen, **form} for form in _source_forms(emitted, known))
+
+
+def _lanes(kernel: KernelIR) -> list[dict[str, int]]:
+    """In how many lanes a kernel sums up its own segments, where it does."""
+    domain = kernel.domain
+    return [{"LANES": lanes} for lanes in domain.lanes] if isinstance(domain, SummedDomain) else [{}]
 
 
 def _source_forms(emitted: TritonKernel, statics: dict[str, int]) -> Iterator[dict[str, int | bool | None]]:

@@ -110,6 +110,8 @@ class Surface:
     table: str = ""
     # Fields of such a struct to which kernels store wherever they like, so that no two may share them.
     stored: tuple[str, ...] = ()
+    # Whether one launch may take the place of all.
+    one_launch: bool = False
 
     @classmethod
     def of_struct(
@@ -322,6 +324,7 @@ def operation_surface(program: Program, operation: OperationIR) -> Surface:
         operation.instances,
         operation.table,
         _stored(operation),
+        operation.one_launch is not None,
     )
 
 

@@ -80,7 +80,7 @@ class Surface:
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """Ways to launch: a small batch may take one program, or several launches as any other."""
+        """Ways to launch: a small batch may take one program or launch, or several launches as any other."""
         return ("triton", "triton in launches") if self.described["once"] else ("triton",)
 
     def call(self, memory: Memory, side: str) -> None:
@@ -88,13 +88,15 @@ class Surface:
             getattr(self.package, self.described["reference"])(**self.arguments(memory))
             return
         dispatch = importlib.import_module(f"{self.package.__name__}.core.dispatch")
-        dispatch.ONE_PROGRAM, usual = side == "triton", dispatch.PER_SEGMENT
+        usual = dispatch.ONE_PROGRAM, dispatch.ONE_LAUNCH, dispatch.PER_SEGMENT
+        if side != "triton":
+            dispatch.ONE_PROGRAM = dispatch.ONE_LAUNCH = False
         # Long segments too, which a program takes, but not by itself.
         dispatch.PER_SEGMENT = 1 << 20
         try:
             getattr(self.package, self.described["launcher"])(**self.arguments(memory), backend="triton")
         finally:
-            dispatch.ONE_PROGRAM, dispatch.PER_SEGMENT = True, usual
+            dispatch.ONE_PROGRAM, dispatch.ONE_LAUNCH, dispatch.PER_SEGMENT = usual
 
     def bind(self, memory: Memory) -> Callable[[], None]:
         """A bound launcher; binding must leave every argument as it is."""

@@ -9,7 +9,7 @@ from enum import Enum
 from kvcanary_gen.diff.text import expression, inlined, names, parts
 from kvcanary_gen.emit.docs.errors import message_text
 from kvcanary_gen.emit.docs.functions import function_signature
-from kvcanary_gen.ir import KernelIR, Program, ScalarArg, SourcesArg, StructIR, TensorArg
+from kvcanary_gen.ir import KernelIR, Program, ScalarArg, SourcesArg, StructIR, SummedDomain, TensorArg
 from kvcanary_gen.surface import Surface, surfaces
 
 
@@ -194,8 +194,9 @@ _ORDERED = ("stores", "finals", "checks", "before", "after")
 def _kernel(kernel: KernelIR) -> Found:
     if kernel.made_of:
         # What it computes follows from the two, whose facts say it.
-        whole, entries = kernel.made_of
-        yield (f"fusion {kernel.name}",), Fact(Kind.SEMANTIC, f"{whole} with entries of {entries}")
+        whole, other = kernel.made_of
+        what = "sums" if isinstance(kernel.domain, SummedDomain) else "entries"
+        yield (f"fusion {kernel.name}",), Fact(Kind.SEMANTIC, f"{whole} with {what} of {other}")
         return
     name = f"kernel {kernel.name}"
     yield (name,), Fact(Kind.SEMANTIC, inner=True)

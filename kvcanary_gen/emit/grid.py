@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from kvcanary_gen.emit.code import Atom, Code, Ternary, invoke, operator, statement
 from kvcanary_gen.emit.host_expr import host_code
-from kvcanary_gen.emit.triton_segments import offsets_suffice
 from kvcanary_gen.expr.nodes import Node, Var, names_of
-from kvcanary_gen.expr.schedule import kernel_schedule
-from kvcanary_gen.ir import ChainDomain, FlatDomain, KernelIR, ScanDomain, SegmentDomain
+from kvcanary_gen.expr.schedule import kernel_schedule, offsets_suffice
+from kvcanary_gen.ir import ChainDomain, FlatDomain, KernelIR, ScanDomain, SegmentDomain, SummedDomain
 
 # Programs that a segment kernel launches at least, so that few long segments still fill a GPU.
 MIN_PROGRAMS = 2048
@@ -42,7 +41,10 @@ class Grid:
         if isinstance(domain, SegmentDomain) and kernel_schedule(kernel, domain) != "by_index":
             return self._by_segment(domain, block, indent)
         bound = domain.bound if isinstance(domain, FlatDomain) else domain.limit
-        return statement("programs = ", invoke("dispatch.cdiv", self._reach(bound, domain.index), block), indent)
+        blocks = invoke("dispatch.cdiv", self._reach(bound, domain.index), block)
+        # The first program of those that sum up for themselves has no block.
+        programs = operator("+", "1", blocks) if isinstance(domain, SummedDomain) else blocks
+        return statement("programs = ", programs, indent)
 
     def _number(self, node: Node) -> Code:
         self.sizes += sorted(names_of(node, "dim"))

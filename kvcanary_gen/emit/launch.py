@@ -23,7 +23,7 @@ from kvcanary_gen.emit.triton_many import in_loop
 from kvcanary_gen.emit.triton_recurrence import joins_later
 from kvcanary_gen.expr.nodes import names_of, negated
 from kvcanary_gen.expr.phases import once_schedule
-from kvcanary_gen.ir import ChainDomain, EachIR, FoldIR, KernelIR, OnceDomain
+from kvcanary_gen.ir import ChainDomain, EachIR, FoldIR, KernelIR, OnceDomain, SummedDomain
 from kvcanary_gen.many import read_off_rows
 from kvcanary_gen.schema.code import Shape
 
@@ -78,7 +78,11 @@ class LaunchEmitter:
     def _single(self) -> list[str]:
         [phase], [grid] = self.phases, self.grids
         lines = [*self._block(phase, 4), *grid.lines(4, self._block_text(phase))]
-        if grid.always:
+        domain = phase.kernel.domain
+        if isinstance(domain, SummedDomain):
+            listed = f"[{', '.join(map(str, domain.lanes))}]"
+            lines = [*statement("lanes = ", invoke("dispatch.lanes", host_code(domain.count), listed), 4), *lines]
+        elif grid.always:
             lines.append("    programs = max(1, programs)  # one at least counts the launch")
         else:
             lines += ["    if programs <= 0:", "        return"]
@@ -222,6 +226,8 @@ class LaunchEmitter:
         lines.append(f"{inner}BLOCK={self._block_text(phase)},")
         if searches(phase.kernel.domain):
             lines.append(f"{inner}SCAN={SCAN_BLOCK},")
+        if isinstance(phase.kernel.domain, SummedDomain):
+            lines.append(f"{inner}LANES=lanes,")
         warps = "num_warps" if self._chooses(phase) else str(phase.kernel.schedule.num_warps)
         lines.append(f"{inner}num_warps={warps},")
         if self._chooses(phase):

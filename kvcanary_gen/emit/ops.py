@@ -21,10 +21,11 @@ from kvcanary_gen.ir import (
     ScalarArg,
     SourcesArg,
     StructIR,
+    SummedDomain,
     TensorArg,
 )
 from kvcanary_gen.many import of_each, singular, variant
-from kvcanary_gen.surface import Surface, workspace_lengths
+from kvcanary_gen.surface import Surface, bind_names, workspace_lengths
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ class OpEmitter:
     def _workspaces(self) -> list[str]:
         lines: list[str] = []
         for workspace in self.surface.workspaces:
-            lengths = [self._allocated(node) for node in workspace_lengths(self.surface, workspace)]
+            lengths = [self._read_off(node) for node in workspace_lengths(self.surface, workspace)]
             length = lengths[0] if len(lengths) == 1 else f"[{', '.join(lengths)}]"
             lines.append(f"    if {workspace.name} is None:")
             if len(length) > WIDTH - 13:
@@ -244,8 +245,8 @@ class OpEmitter:
         return lines
 
     @staticmethod
-    def _allocated(node: Node) -> str:
-        """A length of scratch as code, sizes read off the tensors that have them."""
+    def _read_off(node: Node) -> str:
+        """A length as code, sizes read off the tensors that have them."""
         return host_code(node, lambda length: Atom(f"{length.name}.shape[{length.axis}]")).flat()
 
     def _imports(
@@ -259,7 +260,7 @@ class OpEmitter:
             reference = "\n".join(self._reference_of(kernel))
             phases = emit_kernels(self.program, kernel, self.sizes)
             triton = "\n".join(line for phase in phases for line in phase.lines)
-            scalars = kernel.scalars if kernel.each is None else ()
+            scalars = kernel.scalars if reference else ()
             core += [m for m in ("eager", "functions") if speaks_of(reference, m) or (m == "eager" and scalars)]
             core += [m for m in ("device", "lang") if speaks_of(triton, m)]
             text += reference
@@ -279,9 +280,11 @@ class OpEmitter:
             top.append("structs")
         lines = [f"from .. import {', '.join(sorted(top))}"] if top else []
         lines.append(f"from ..core import {', '.join(sorted(core))}")
+        if kernel is not None and isinstance(kernel.domain, SummedDomain) and kernel.domain.scan is not None:
+            lines.append(f"from . import {kernel.domain.scan.name}")
         if operation is not None:
             rooms = {step.kernel.name for step in operation.calls}
-            rooms |= {variant(operation, step).name for step in operation.calls}
+            rooms |= {variant(operation, step).name for step in operation.launches}
             lines.append(f"from . import {', '.join(sorted(rooms))}")
         return lines
 
@@ -296,8 +299,15 @@ class OpEmitter:
         }
 
     def _reference_of(self, kernel: KernelIR) -> list[str]:
-        """None where many of a struct go one after the other through the reference of the kernel that takes one."""
-        return [] if kernel.each is not None else ReferenceEmitter(self.program, kernel).emit()
+        """None where many of a struct go one after the other through the reference of the kernel that takes one.
+
+        Nor where one launch does what two kernels do, whose references go one after the other.
+        """
+        return (
+            []
+            if kernel.each is not None or isinstance(kernel.domain, SummedDomain)
+            else ReferenceEmitter(self.program, kernel).emit()
+        )
 
     def _launch(self, kernel: KernelIR, phases: list[TritonKernel]) -> list[str]:
         """The function that launches; arguments are valid already."""
@@ -321,17 +331,31 @@ class OpEmitter:
             signature("reference", taken, defaults=False),
             '    """The kernels\' references on valid arguments."""',
         ]
+        if operation is not None and operation.one_launch is not None:
+            launch += self._in_one_launch(operation, operation.one_launch)
         for step in operation.calls if operation else ():
             assert operation is not None
-            launched = variant(operation, step)
-            mine = launched.each.arguments if launched.each is not None else {}
-            values: dict[str, Code | str] = (
-                {launched.each.name: launched.each.name} if launched.each is not None else {}
-            )
-            values |= {a.name: step.bind[a.name] for a in launched.arguments if a.name not in mine}
-            launch += statement("", invoke(f"{launched.name}.launch", **values, run="run"), 4)
+            launch += self._step_launch(operation, step, 4)
             reference += self._step_reference(operation, step)
         return {"kernel": None, "launch": "\n".join(launch), "reference": "\n".join(reference)}
+
+    def _in_one_launch(self, operation: OperationIR, step: CallIR) -> list[str]:
+        """The launch that takes the place of all others, where it takes so many segments."""
+        domain = step.kernel.domain
+        assert isinstance(domain, SummedDomain)
+        count = self._read_off(bind_names(domain.count, step.bind, step.kernel.dims))
+        return [
+            *statement("if ", invoke("dispatch.one_launch", count, str(domain.lanes[-1])), 4, ":"),
+            *self._step_launch(operation, step, 8),
+            "        return",
+        ]
+
+    def _step_launch(self, operation: OperationIR, step: CallIR, indent: int) -> list[str]:
+        launched = variant(operation, step)
+        mine = launched.each.arguments if launched.each is not None else {}
+        values: dict[str, Code | str] = {launched.each.name: launched.each.name} if launched.each is not None else {}
+        values |= {a.name: step.bind[a.name] for a in launched.arguments if a.name not in mine}
+        return statement("", invoke(f"{launched.name}.launch", **values, run="run"), indent)
 
     def _step_reference(self, operation: OperationIR, step: CallIR) -> list[str]:
         """The reference of one call, for one struct of a table after the other."""

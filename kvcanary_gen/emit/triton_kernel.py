@@ -19,6 +19,7 @@ from kvcanary_gen.emit.triton_once import emit_once
 from kvcanary_gen.emit.triton_recurrence import emit_entries, joins_later
 from kvcanary_gen.emit.triton_scan import emit_scan
 from kvcanary_gen.emit.triton_segments import emit_segments
+from kvcanary_gen.emit.triton_summed import emit_sums
 from kvcanary_gen.expr.inventory import bounded_count
 from kvcanary_gen.expr.nodes import (
     Call,
@@ -44,6 +45,7 @@ from kvcanary_gen.ir import (
     ScanDomain,
     SegmentDomain,
     StoreIR,
+    SummedDomain,
     TensorArg,
 )
 from kvcanary_gen.many import count_of
@@ -101,6 +103,10 @@ class KernelEmitter:
         taken |= {state.name for state in kernel.state} | {name for name, _ in kernel.segment_lets}
         taken |= {scalar.name for scalar in kernel.scalars} | {"mask", "BLOCK", "SCAN", "OVERLAPS", "lanes"}
         taken |= set(domain_names(kernel.domain))
+        if isinstance(kernel.domain, SummedDomain):
+            taken |= {kernel.domain.lane, kernel.domain.total, *(name for name, _ in kernel.domain.sums), "LANES"}
+        # Where a kernel keeps the ends of segments that it sums up itself.
+        self.ends = ""
         self.block = Block(
             tensors=kernel.tensors,
             functions=program.functions,
@@ -169,6 +175,9 @@ class KernelEmitter:
 
     def _begin(self, domain: Domain, rows: Rows | None) -> None:
         """What is counted of a launch, and whether anything else happens."""
+        if isinstance(domain, SummedDomain):
+            emit_sums(self, domain)
+            return
         if rows is not None and rows.looped:
             # What is counted of a struct comes with its points, so that its row is read but once.
             if domain.when is not None:
@@ -214,6 +223,8 @@ class KernelEmitter:
         constants.append("BLOCK: tl.constexpr,")
         if searches(kernel.domain):
             constants.append("SCAN: tl.constexpr,")
+        if isinstance(kernel.domain, SummedDomain):
+            constants.append("LANES: tl.constexpr,")
         constants.append("OVERLAPS: tl.constexpr,")
         groups.append(("constants", constants))
         lines = ["@lang.kernel", f"def _{kernel.name}_kernel("]
@@ -278,7 +289,8 @@ class KernelEmitter:
         shared, own = self.rows.split(lets)
         self.lets(shared, mask)
         with self.rows.loop():
-            emit_launch_counters(self, always=None)
+            if not isinstance(self.kernel.domain, SummedDomain):
+                emit_launch_counters(self, always=None)
             self.effects(own, mask)
 
     def effects(self, lets: Iterable[tuple[str, Node]], mask: Code) -> None:

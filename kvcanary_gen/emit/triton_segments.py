@@ -6,23 +6,16 @@ from typing import TYPE_CHECKING
 
 from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
 from kvcanary_gen.emit.triton_expr import TRUE, conjunction, pointer_name, size_name
-from kvcanary_gen.expr.nodes import Binary, Const, Type, Var, substitute
-from kvcanary_gen.expr.schedule import expand_lets, kernel_schedule, within_axis
-from kvcanary_gen.ir import KernelIR, SegmentDomain, StoreIR
+from kvcanary_gen.expr.nodes import Type, Var, substitute
+from kvcanary_gen.expr.schedule import expand_lets, kernel_schedule, offsets_suffice, within_axis
+from kvcanary_gen.ir import SegmentDomain, StoreIR, SummedDomain
 
 if TYPE_CHECKING:
     from kvcanary_gen.emit.triton_kernel import KernelEmitter
 
 
-def offsets_suffice(kernel: KernelIR, domain: SegmentDomain) -> bool:
-    """Whether the offsets are certainly one more than the segments."""
-    length, one = kernel.tensors[domain.segments].shape[0].length, Const(Type.INT, 1)
-    return length == Binary(Type.INT, "+", domain.count, one) or domain.count == Binary(Type.INT, "-", length, one)
-
-
 def emit_segments(emitter: KernelEmitter, domain: SegmentDomain) -> None:
     block = emitter.block
-    block.needs.pointers[domain.segments] = None
     count = _segment_count(emitter, domain)
     limit = block.named(domain.limit, TRUE, "limit")
     emitter.bounded(domain.owner, domain.count)
@@ -35,8 +28,12 @@ def emit_segments(emitter: KernelEmitter, domain: SegmentDomain) -> None:
 
 def _segment_count(emitter: KernelEmitter, domain: SegmentDomain) -> Code:
     """Segments that the offsets have: as many as the domain says, unless the tensor is shorter."""
-    block, offsets = emitter.block, emitter.kernel.tensors[domain.segments]
+    block = emitter.block
     count = block.named(domain.count, TRUE, "count")
+    if isinstance(domain, SummedDomain):
+        return count
+    offsets = emitter.kernel.tensors[domain.segments]
+    block.needs.pointers[offsets.name] = None
     if offsets_suffice(emitter.kernel, domain):
         return count
     size = size_name(offsets, 0)
@@ -49,10 +46,15 @@ def _segment_count(emitter: KernelEmitter, domain: SegmentDomain) -> Code:
 def _by_index(emitter: KernelEmitter, domain: SegmentDomain, count: Code, limit: Code) -> None:
     block = emitter.block
     start, first, found = block.fresh("start"), block.fresh("first"), block.fresh("found")
-    block.text(f"{start} = tl.program_id(0).to(tl.int64) * BLOCK")
+    summed = isinstance(domain, SummedDomain)
+    block.text(
+        f"{start} = {'(tl.program_id(0).to(tl.int64) - 1)' if summed else 'tl.program_id(0).to(tl.int64)'} * BLOCK"
+    )
     block.text(f"{domain.index} = {start} + tl.arange(0, BLOCK)")
     offsets = pointer_name(domain.segments)
-    if domain.ascending:
+    if summed:
+        search = invoke("lang.locate_in_sums", domain.index, start, emitter.ends, count)
+    elif domain.ascending:
         search = invoke("lang.locate_segment", domain.index, start, offsets, count)
     else:
         search = invoke("lang.find_segment", domain.index, start, offsets, count, "SCAN")

@@ -57,7 +57,7 @@ def subjects(program: Program) -> Iterator[Subject]:
 
 def _code(program: Program) -> Iterator[Subject]:
     for kernel in program.kernels.values():
-        parents = [op.launcher for op in program.operations.values() if kernel in [c.kernel for c in op.calls]]
+        parents = [op.launcher for op in program.operations.values() if kernel in [c.kernel for c in op.launches]]
         what = "fusion" if kernel.made_of else "kernel"
         parts = [("made of", listing(list(kernel.made_of)))] if kernel.made_of else []
         yield _public(what, kernel, [*parts, ("part of", listing(parents))])

@@ -106,6 +106,8 @@ def folded(node: Node) -> Node:
         return _select(node)
     if isinstance(node, Logic):
         return _logic(node)
+    if isinstance(node, Compare):
+        return _compare(node)
     if isinstance(node, Call) and node.builtin and node.function in ("min", "max"):
         return _extreme(node)
     return node
@@ -147,6 +149,20 @@ def _select(node: Select) -> Node:
     if node.type is Type.BOOL and values in ((1, 0), (0, 1)):
         return folded(node.condition if values == (1, 0) else Unary(Type.BOOL, "not", node.condition))
     return node
+
+
+def _compare(node: Compare) -> Node:
+    """A choice between two numbers, compared with a third, is a question of its condition alone."""
+    choice, number = node.left, constant(node.right)
+    if not isinstance(choice, Select) or number is None:
+        return node
+    then, other = constant(choice.then), constant(choice.other)
+    if then is None or other is None:
+        return node
+    holds, fails = _COMPARE[node.op](then, number), _COMPARE[node.op](other, number)
+    if holds == fails:
+        return Const(Type.BOOL, int(holds))
+    return choice.condition if holds else negated(choice.condition)
 
 
 def _logic(node: Logic) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kvcanary_gen.expr.nodes import Call, Node, Type
-from kvcanary_gen.ir import CheckIR, Domain, FlatDomain, KernelIR, RecurrenceDomain, SegmentDomain
+from kvcanary_gen.ir import CheckIR, Domain, FlatDomain, KernelIR, RecurrenceDomain, SegmentDomain, SummedDomain
 
 
 def kernel_nodes(kernel: KernelIR) -> Iterator[Node]:
@@ -23,6 +23,9 @@ def domain_nodes(domain: Domain) -> Iterator[Node]:
         yield domain.when
     if isinstance(domain, (SegmentDomain, RecurrenceDomain)):
         yield domain.limit
+    if isinstance(domain, SummedDomain):
+        yield from (node for _, node in domain.sums)
+        yield domain.summand
 
 
 def segment_nodes(kernel: KernelIR) -> Iterator[Node]:

@@ -6,10 +6,16 @@ from collections.abc import Iterable
 from typing import Literal
 
 from kvcanary_gen.expr.inventory import chain_nodes
-from kvcanary_gen.expr.nodes import Node, Var, substitute
+from kvcanary_gen.expr.nodes import Binary, Const, Node, Type, Var, substitute
 from kvcanary_gen.ir import KernelIR, SegmentDomain, StoreIR
 
 SegmentSchedule = Literal["by_index", "by_segment"]
+
+
+def offsets_suffice(kernel: KernelIR, domain: SegmentDomain) -> bool:
+    """Whether the offsets are certainly one more than the segments."""
+    length, one = kernel.tensors[domain.segments].shape[0].length, Const(Type.INT, 1)
+    return length == Binary(Type.INT, "+", domain.count, one) or domain.count == Binary(Type.INT, "-", length, one)
 
 
 def expand_lets(node: Node, lets: Iterable[tuple[str, Node]]) -> Node:

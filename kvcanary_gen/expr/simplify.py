@@ -18,6 +18,7 @@ from kvcanary_gen.ir import (
     ScanDomain,
     SegmentDomain,
     StoreIR,
+    SummedDomain,
     TensorArg,
 )
 
@@ -73,6 +74,9 @@ def _domain(domain: Domain, change: Change) -> Domain:
         return replace(domain, count=count, when=when)
     if isinstance(domain, FlatDomain):
         return replace(domain, count=count, bound=change(domain.bound), when=when)
+    if isinstance(domain, SummedDomain):
+        sums = tuple((name, change(node)) for name, node in domain.sums)
+        domain = replace(domain, sums=sums, summand=change(domain.summand))
     if isinstance(domain, SegmentDomain):
         return replace(domain, count=count, limit=change(domain.limit), when=when)
     return replace(domain, count=count, bound=change(domain.bound), limit=change(domain.limit), when=when)

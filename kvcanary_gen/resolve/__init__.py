@@ -12,7 +12,7 @@ from kvcanary_gen.resolve.data import check_constants, resolve_arguments, resolv
 from kvcanary_gen.resolve.errors import resolve_errors
 from kvcanary_gen.resolve.folds import resolve_folds
 from kvcanary_gen.resolve.functions import resolve_functions
-from kvcanary_gen.resolve.fusions import resolve_fusions
+from kvcanary_gen.resolve.fusions import check_limits, resolve_fusions
 from kvcanary_gen.resolve.invariants import resolve_invariants
 from kvcanary_gen.resolve.kernels import resolve_kernels
 from kvcanary_gen.resolve.many import check_many
@@ -42,6 +42,7 @@ def resolve_document(document: Document) -> Program:
     kernels |= resolve_fusions(context, arguments, kernels)
     operations = resolve_operations(context, arguments, structs, kernels)
     invariants = resolve_invariants(context, kernels, operations)
+    check_limits(context, kernels, invariants)
     check_many(context, operations, functions, folds, invariants)
     errors = resolve_errors(context, kernels, structs, operations)
     _check_kernels(context)

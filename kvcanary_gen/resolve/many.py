@@ -75,12 +75,14 @@ def check_many(
     known = {name: context.document.mark("kernels", name) for name in context.document.names("kernels")}
     made: dict[str, tuple[str, object]] = {}
     for operation in operations.values():
-        for index, call in enumerate(operation.calls if operation.many else ()):
+        for index, call in enumerate(operation.launches if operation.many else ()):
             whole = len(call.bind) == len(call.kernel.arguments)
             if not whole or not of_each(operation, call):
                 continue
             kernel = variant(operation, call)
-            mark = context.document.mark("operations", operation.name, "calls", index, "kernel")
+            # What takes the place of all calls stands where the last of them does.
+            place = min(index, len(operation.calls) - 1)
+            mark = context.document.mark("operations", operation.name, "calls", place, "kernel")
             problems = list(strays(kernel, functions, sources))
             problems += [f"a kernel is called {kernel.name} already"] if kernel.name in known else []
             problems += [

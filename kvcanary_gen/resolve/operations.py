@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from kvcanary_gen.diagnostics import Mark
-from kvcanary_gen.ir import CallIR, KernelIR, OperationIR, ScalarArg, SourcesArg, StructIR, TensorArg
+from kvcanary_gen.ir import (
+    CallIR,
+    KernelIR,
+    OperationIR,
+    ScalarArg,
+    SourcesArg,
+    StructIR,
+    SummedDomain,
+    TensorArg,
+)
 from kvcanary_gen.resolve.context import Arguments, Context, size_names
 from kvcanary_gen.resolve.data import check_record, value_argument
 from kvcanary_gen.resolve.fuse import covers
 from kvcanary_gen.resolve.kernel_reader import bind_dims, unbound_sizes
 from kvcanary_gen.resolve.many import find_many, with_parts
 from kvcanary_gen.resolve.names import check_name
+from kvcanary_gen.resolve.summed import conflicts, merged
 from kvcanary_gen.schema.code import Call, Operation
 
 Argument = TensorArg | ScalarArg
@@ -71,7 +81,7 @@ class _Operation:
                 self.context.unknown(self._place("calls", index, "kernel"), "kernel", call.kernel, kernels)
         if not self.complete or len(calls) < len(operation.calls):
             return None
-        self._check_fusions(calls, sound)
+        one_launch = self._one_launch(calls, kernels) if self._check_fusions(calls, sound) else None
         resolved = OperationIR(
             self.name,
             operation.doc,
@@ -82,15 +92,20 @@ class _Operation:
             tuple(self.workspaces),
             tuple(calls),
             self.many,
+            one_launch,
         )
         return with_parts(resolved)
 
-    def _check_fusions(self, calls: list[CallIR], sound: list[bool]) -> None:
+    def _check_fusions(self, calls: list[CallIR], sound: list[bool]) -> bool:
         """A fused kernel counts on an earlier launch for segments that are all entries there are.
 
         Args:
             sound: for each call, whether it and its kernel are free of errors.
+
+        Returns:
+            Whether all calls are, and what they count on.
         """
+        covered = True
         for index, call in enumerate(calls):
             if call.kernel.entries is None or not all(sound[: index + 1]):
                 continue
@@ -98,6 +113,22 @@ class _Operation:
             if not covers(call.kernel, call.bind, before):
                 message = f"no launch before {call.kernel.name} stores its offsets and, as their total, its count"
                 self._fail(self._place("calls", index, "kernel"), "KVG-045", message)
+                covered = False
+        return covered and all(sound)
+
+    def _one_launch(self, calls: list[CallIR], kernels: dict[str, KernelIR]) -> CallIR | None:
+        """The launch that takes the place of all calls: a scan, and the kernel that reads what it stores."""
+        names = [call.kernel.name for call in calls]
+        for whole in kernels.values():
+            if isinstance(whole.domain, SummedDomain) and names == [*reversed(whole.made_of)]:
+                scan, kernel = (call.bind for call in calls)
+                reads = self.context.document.section("fusions")[whole.name].reads
+                problems = list(conflicts(whole, reads, scan, kernel))
+                for problem in problems:
+                    message = f"{whole.name} cannot take the place of both launches: {problem}"
+                    self._fail(self._place("calls", 1, "kernel"), "KVG-045", message)
+                return None if problems else CallIR(whole, merged(whole, scan, kernel))
+        return None
 
     # --- what it takes ------------------------------------------------------------------------------------------
 

@@ -156,12 +156,26 @@ class Kernel(SpecModel):
 
 
 class Fusion(SpecModel):
-    """A kernel that computes what another would have stored, entry by entry, where it uses it: nothing is stored."""
+    """A kernel that computes for itself what another stores: entries where it uses them, or where segments end."""
 
     doc: Doc
     contract: Doc = ""
     kernel: Name = Field(description="The kernel whose points are kept, with all that happens at them.")
-    entries: Name = Field(description="The kernel whose stores go in the place of the other's loads.")
+    entries: Name | None = Field(
+        default=None, description="The kernel whose stores go in the place of the other's loads; they are not stored."
+    )
+    scan: Name | None = Field(
+        default=None, description="The scan that sums up the segments: one launch does what the two do in order."
+    )
+    reads: dict[Name, Name] = Field(
+        default_factory=dict, description="Input of `kernel`: the output of `scan` that is in it. Not read any more."
+    )
+    lanes: tuple[PowerOfTwo, ...] = Field(
+        default=(),
+        max_length=8,
+        description="How many segments a program sums up at once, in ascending order: a launch takes the first that is "
+        "enough. Where none is, the launches stay two.",
+    )
     schedule: Schedule = Schedule()
 
 

@@ -146,9 +146,10 @@ def in_the_way_of(side: str, package: ModuleType = kvcanary) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_launches(package: ModuleType = kvcanary) -> Iterator[None]:
-    """Keeps small batches from being done in one program."""
+    """Keeps small batches from being done in one program, or in one launch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(package.core.dispatch, "ONE_PROGRAM", False)
+        patch.setattr(package.core.dispatch, "ONE_LAUNCH", False)
         yield
 
 
@@ -167,9 +168,9 @@ def in_one_program(block: int) -> Iterator[list[int]]:
 
 
 def sides(surface: Surface) -> tuple[str, ...]:
-    """Ways to call a function; without a kernel that may do all in one program, launches are the only one on Triton."""
+    """Ways to call a function; where nothing may do all at once, launches are the only one on Triton."""
     once = any(len(phases(kernel)) > 1 for kernel in surface.kernels)
-    return tuple(side for side in SIDES if once or side != "triton, in launches")
+    return tuple(side for side in SIDES if once or surface.one_launch or side != "triton, in launches")
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 
 from kvcanary.core import dispatch, sources
 from kvcanary_gen.expr.phases import once_schedule, phases
-from kvcanary_gen.ir import FoldIR, KernelIR, RecurrenceDomain, ScanDomain
+from kvcanary_gen.ir import FoldIR, KernelIR, RecurrenceDomain, ScanDomain, SummedDomain
 from kvcanary_gen.many import variant
 from kvcanary_gen.oracle.case import Case, calls, run_case
 from kvcanary_gen.oracle.draw import seeded
@@ -91,7 +91,7 @@ def form_of(case: Case) -> list[Any]:
     optional = [case.args[t.path] is not None for t in surface.tensors if t.optional and not t.workspace]
     static = [case.args[setting.path] for setting in surface.settings if setting.kind != "int64"]
     lanes = [_lanes(case, kernel, bind) for kernel, bind in calls(PROGRAM, surface)]
-    lanes.append(_paired(case))
+    lanes += [_summed_lanes(case), _paired(case)]
     if surface.instances:
         return [optional, static, _forms_of_table(case), lanes]
     bound = [bind for _, bind in calls(PROGRAM, surface)]
@@ -118,6 +118,19 @@ def _lanes(case: Case, kernel: KernelIR, bind: dict[str, str]) -> int:
     segments, entries = machine.eval(domain.bound, {}), machine.eval(domain.limit, {})
     blocks = [shape.block for shape in once_schedule(kernel).shapes]
     return next((block for block in blocks if segments <= block and entries <= dispatch.ROUNDS * block), 0)
+
+
+def _summed_lanes(case: Case) -> int:
+    """Lanes in which the one launch that takes the place of all sums up its segments; 0 for none."""
+    call = SPEC.operations[case.surface].one_launch if case.surface in SPEC.operations else None
+    if call is None:
+        return 0
+    domain = call.kernel.domain
+    assert isinstance(domain, SummedDomain)
+    # Structs of a table say nothing of segments.
+    args = {name: case.args[path] for name, path in call.bind.items() if path in case.args}
+    count = Machine(PROGRAM, call.kernel, args).eval(domain.count, {})
+    return dispatch.lanes(count, domain.lanes) if count <= domain.lanes[-1] else 0
 
 
 def _form_of_fold(case: Case, fold: FoldIR, bind: dict[str, str]) -> list[Any]:
@@ -164,7 +177,7 @@ def _described(surface: Surface) -> dict[str, Any]:
         "rings": judge(surface.name).roles.rings,
         "table": _table(surface),
         "kernels": list(dict.fromkeys(_launched(surface))),
-        "once": any(len(phases(kernel)) > 1 for kernel in surface.kernels),
+        "once": any(len(phases(kernel)) > 1 for kernel in surface.kernels) or surface.one_launch,
         "refusals": {op: broken_capture(PROGRAM, op).text for op in (surface.launcher, surface.reference)},
     }
 
@@ -179,9 +192,11 @@ def _launched(surface: Surface) -> Iterator[str]:
     """Kernels that the public function launches."""
     if surface.instances:
         operation = SPEC.operations[surface.name]
-        yield from (variant(operation, call).name for call in operation.calls)
+        yield from (variant(operation, call).name for call in operation.launches)
     else:
         yield from (kernel.name for kernel in surface.kernels)
+        if surface.one_launch:
+            yield from (call.kernel.name for call in SPEC.operations[surface.name].launches)
 
 
 # --- One case ---------------------------------------------------------------------------------------------------------

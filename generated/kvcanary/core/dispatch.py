@@ -24,6 +24,10 @@ ONE_PROGRAM = True
 # Blocks of entries that it takes at most, and entries for each segment: longer ones are walked faster side by side.
 ROUNDS, PER_SEGMENT = 4, 2
 
+# Whether one launch may do the work of several, its programs all summing up a small batch. Tests turn it off, too. They
+# look sums up in registers, which Triton learnt after 3.2.
+ONE_LAUNCH = hasattr(triton.language, "gather")
+
 # Whether kernels may begin while the launch ahead of them still ends. Turned off, each begins when that has ended.
 OVERLAP = True
 
@@ -80,6 +84,16 @@ def one_program(
     if not ONE_PROGRAM or entries > min(most, PER_SEGMENT * segments):
         return None
     return next((shape for shape in shapes if segments <= shape[0] and entries <= ROUNDS * shape[0]), None)
+
+
+def one_launch(segments: int, most: int) -> bool:
+    """Whether one launch does the work of several for so many segments, of which it takes `most`."""
+    return ONE_LAUNCH and segments <= most
+
+
+def lanes(count: int, sizes: Sequence[int]) -> int:
+    """The first of `sizes`, in ascending order, that holds `count`; else the last."""
+    return next((size for size in sizes if count <= size), sizes[-1])
 
 
 def one_round(count: int, shapes: Sequence[tuple[int, int, int | None]]) -> tuple[int, int, int | None]:

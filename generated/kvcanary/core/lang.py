@@ -152,6 +152,50 @@ def locate_segment(index, start, offsets_ptr, count):
 
 
 @triton.jit
+def sum_up(values):
+    """Inclusive running sums of int64 `values`, at most 2**31 - 1, in 32 bits, and their int64 total, saturating.
+
+    Negative values count as 0.
+    """
+    values = tl.maximum(values, 0)
+    if longest(values) <= 0x7FFFFFFF // values.shape[0]:
+        narrow = values.to(tl.int32)
+        ends = tl.cumsum(narrow, axis=0)
+        total = tl.sum(narrow, axis=0).to(tl.int64)
+    else:
+        sums = running_sum(values, tl.zeros([], tl.int64))
+        ends = tl.minimum(sums, 0x7FFFFFFF).to(tl.int32)
+        total = tl.max(sums, axis=0)
+    return ends, total
+
+
+@triton.jit
+def locate_in_sums(index, start, ends, count):
+    """The segment that holds each index of the block from `start` on, of ends that ascend in registers.
+
+    Returns the segment, its first index, and whether there is one: for indices below 2**31 - 1. A block mostly lies in
+    one segment, or in few.
+    """
+    last = start + index.shape[0] - 1
+    lowest = tl.sum((ends <= start).to(tl.int32), axis=0)
+    highest = tl.sum((ends <= last).to(tl.int32), axis=0)
+    begin = tl.max(tl.where(ends <= start, ends, 0), axis=0)
+    segment = tl.zeros(index.shape, tl.int32) + lowest
+    first = tl.zeros(index.shape, tl.int32) + begin
+    high = tl.zeros(index.shape, tl.int32) + highest
+    span = highest - lowest
+    while span > 0:
+        middle = (segment + high) >> 1
+        open_ = segment < high
+        end = tl.gather(ends, tl.minimum(middle, ends.shape[0] - 1), axis=0)
+        high = tl.where(open_ & (end > index), middle, high)
+        first = tl.where(open_ & (end <= index), end, first)
+        segment = tl.where(open_ & (end <= index), middle + 1, segment)
+        span = span >> 1
+    return segment.to(tl.int64), first.to(tl.int64), segment < count
+
+
+@triton.jit
 def find_segment(index, start, offsets_ptr, count, SCAN: tl.constexpr):
     """The last segment that holds each index of the block from `start` on, whatever the offsets are.
 

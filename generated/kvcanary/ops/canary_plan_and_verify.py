@@ -10,7 +10,7 @@ import torch
 
 from .. import errors, layout, structs
 from ..core import bound, checks, dispatch, eager, sources
-from . import plan_offsets, verify_planned
+from . import plan_and_verify_alone, plan_offsets, verify_planned
 
 # --- Public functions -------------------------------------------------------------------------------------------------
 
@@ -479,6 +479,36 @@ def launch(
     run: dispatch.Run = dispatch.launch,
 ) -> None:
     """Launches the kernels on valid arguments. Nothing is allocated, and no device data is read."""
+    if dispatch.one_launch(req_pool_indices.shape[0], 128):
+        plan_and_verify_alone.launch(
+            req_pool_indices=req_pool_indices,
+            prefix_lens=prefix_lens,
+            extend_seq_lens=extend_seq_lens,
+            req_to_token=req_to_token,
+            full_to_swa_index_mapping=full_to_swa_index_mapping,
+            req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+            req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+            canary_buf=context.canary_buf,
+            out_verify_offsets_scratch=workspace,
+            out_write_offsets=write_plan_out.write_offsets,
+            out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
+            out_verify_num_valid=verify_num_valid,
+            out_verify_enable=verify_enable,
+            out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
+            violation_ring=context.violation_ring,
+            violation_write_index=context.violation_write_index,
+            slot_run_counter=context.slot_run_counter,
+            kernel_run_counter=context.kernel_run_counter,
+            real_kv_sources=context.real_kv_sources,
+            swa_window_size=swa_window_size,
+            verify_capacity=verify_capacity,
+            kernel_kind=context.kernel_kind,
+            real_kv_hash_mode=context.real_kv_hash_mode,
+            check_verify_expected_token=check_verify_expected_token,
+            kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+            run=run,
+        )
+        return
     plan_offsets.launch(
         req_pool_indices=req_pool_indices,
         prefix_lens=prefix_lens,

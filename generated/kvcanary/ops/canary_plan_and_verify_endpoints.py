@@ -10,7 +10,7 @@ import torch
 
 from .. import errors, layout, structs
 from ..core import bound, checks, dispatch, eager, tables
-from . import plan_offsets, verify_planned, verify_planned_of_many
+from . import plan_and_verify_alone_of_many, plan_offsets, verify_planned, verify_planned_of_many
 
 # --- Public functions -------------------------------------------------------------------------------------------------
 
@@ -460,6 +460,29 @@ def launch(
     run: dispatch.Run = dispatch.launch,
 ) -> None:
     """Launches the kernels on valid arguments. Nothing is allocated, and no device data is read."""
+    if dispatch.one_launch(req_pool_indices.shape[0], 128):
+        plan_and_verify_alone_of_many.launch(
+            contexts=contexts,
+            req_pool_indices=req_pool_indices,
+            prefix_lens=prefix_lens,
+            extend_seq_lens=extend_seq_lens,
+            req_to_token=req_to_token,
+            full_to_swa_index_mapping=full_to_swa_index_mapping,
+            req_to_verify_expected_tokens=req_to_verify_expected_tokens,
+            req_to_verify_expected_tokens_valid_lens=req_to_verify_expected_tokens_valid_lens,
+            out_verify_offsets_scratch=workspace,
+            out_write_offsets=write_plan_out.write_offsets,
+            out_write_seed_slot_indices=write_plan_out.write_seed_slot_indices,
+            out_verify_num_valid=verify_num_valid,
+            out_verify_enable=verify_enable,
+            out_write_num_valid_reqs=write_plan_out.write_num_valid_reqs,
+            swa_window_size=swa_window_size,
+            verify_capacity=verify_capacity,
+            check_verify_expected_token=check_verify_expected_token,
+            kv_token_id_vs_position_offset=kv_token_id_vs_position_offset,
+            run=run,
+        )
+        return
     plan_offsets.launch(
         req_pool_indices=req_pool_indices,
         prefix_lens=prefix_lens,

@@ -23,6 +23,7 @@ from kvcanary_gen.ir import (
     ScanDomain,
     StructIR,
     StructValueIR,
+    SummedDomain,
     TensorArg,
 )
 from kvcanary_gen.load import Document
@@ -51,6 +52,7 @@ def op_pages(program: Program, document: Document, views: dict[str, Surface]) ->
             parents=[op for op in program.operations.values() if kernel and kernel in [c.kernel for c in op.calls]],
             kernel=_kernel(program, document, kernel) if kernel else None,
             calls=[_call(program, document, call) for call in operation.calls] if operation else [],
+            one_launch=_one_launch(document, operation.one_launch) if operation and operation.one_launch else None,
             errors=_errors(program, surface, operation),
         )
     return pages
@@ -160,8 +162,8 @@ def _kernel(program: Program, document: Document, kernel: KernelIR) -> dict[str,
 
 
 def _source(document: Document, kernel: KernelIR) -> str:
-    if kernel.entries is not None:
-        return source(document, "fusions", kernel.name, "kernel", "entries")
+    if kernel.made_of:
+        return source(document, "fusions", kernel.name, "kernel", "entries", "scan", "reads")
     return source(document, "kernels", kernel.name, *_SOURCE)
 
 
@@ -225,6 +227,14 @@ def _call(program: Program, document: Document, call: CallIR) -> dict[str, objec
         "renamed": [f"{code(path)} as {code(name)}" for path, name in renamed],
         "body": _kernel(program, document, call.kernel) if call.kernel.internal else None,
     }
+
+
+def _one_launch(document: Document, call: CallIR) -> dict[str, str]:
+    """The launch that takes the place of all calls, and for how many segments it does."""
+    domain = call.kernel.domain
+    assert isinstance(domain, SummedDomain) and domain.scan is not None
+    count = document.section("kernels")[domain.scan.name].domain.count
+    return {"kernel": code(call.kernel.name), "most": str(domain.lanes[-1]), "count": code(count)}
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------
