@@ -75,9 +75,10 @@ def _part(context: Context, fusion: str, key: str, wanted: str, known: dict[str,
 
 def check_limits(context: Context, kernels: dict[str, KernelIR], invariants: tuple[InvariantIR, ...]) -> None:
     """Reports kernels that sum up their own segments, where these may reach beyond 32 bits."""
-    failed = context.failed("invariants", [invariant.id for invariant in invariants])
+    if not invariants or context.failed("invariants", [invariant.id for invariant in invariants]):
+        return
     for kernel in kernels.values():
-        if isinstance(kernel.domain, SummedDomain) and not failed:
+        if isinstance(kernel.domain, SummedDomain):
             name = unbounded(kernel, invariants)
             if name:
                 message = f"{kernel.name} cannot be: no rule of {' or '.join(kernel.made_of)} keeps '{name}' in 31 bits"

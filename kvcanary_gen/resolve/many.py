@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kvcanary_gen.diagnostics import Mark
 from kvcanary_gen.expr.nodes import Binary, Length, Present, Type, Var
-from kvcanary_gen.ir import FoldIR, FunctionIR, InvariantIR, KernelIR, OperationIR, StructIR, TensorArg
+from kvcanary_gen.ir import CallIR, FoldIR, FunctionIR, InvariantIR, KernelIR, OperationIR, StructIR, TensorArg
 from kvcanary_gen.many import count_of, of_each, scratch_of_each, strays, variant
 from kvcanary_gen.resolve.context import Context
 
@@ -74,30 +74,38 @@ def check_many(
     sources = {name: fold.sources for name, fold in folds.items()}
     known = {name: context.document.mark("kernels", name) for name in context.document.names("kernels")}
     made: dict[str, tuple[str, object]] = {}
-    for operation in operations.values():
-        for index, call in enumerate(operation.launches if operation.many else ()):
-            whole = len(call.bind) == len(call.kernel.arguments)
-            if not whole or not of_each(operation, call):
-                continue
-            kernel = variant(operation, call)
-            # What takes the place of all calls stands where the last of them does.
-            place = min(index, len(operation.calls) - 1)
-            mark = context.document.mark("operations", operation.name, "calls", place, "kernel")
-            problems = list(strays(kernel, functions, sources))
-            problems += [f"a kernel is called {kernel.name} already"] if kernel.name in known else []
-            problems += [
-                f"{rule.id} is a rule of {call.kernel.name} that reads {operation.many}, which are checked before"
-                for rule in invariants
-                if call.kernel.name in rule.operations and _reads_struct(kernel, rule)
-            ]
-            first = made.setdefault(kernel.name, (operation.name, kernel.each))
-            if first[1] != kernel.each:
-                problems.append(f"{first[0]} binds its arguments otherwise")
-            for problem in problems:
-                # A kernel that is fused from this one has the same.
-                if problem not in context.noted:
-                    context.noted.add(problem)
-                    _fail(context, mark, call.kernel.name, operation.many, problem)
+    before = context.out.troubles
+    for operation, index, call in _launches(operations):
+        if index == len(operation.calls) and context.out.troubles > before:
+            # One launch in the place of others has their mistakes.
+            continue
+        kernel = variant(operation, call)
+        mark = context.document.mark(
+            "operations", operation.name, "calls", min(index, len(operation.calls) - 1), "kernel"
+        )
+        problems = list(strays(kernel, functions, sources))
+        problems += [f"a kernel is called {kernel.name} already"] if kernel.name in known else []
+        problems += [
+            f"{rule.id} is a rule of {call.kernel.name} that reads {operation.many}, which are checked before"
+            for rule in invariants
+            if call.kernel.name in rule.operations and _reads_struct(kernel, rule)
+        ]
+        first = made.setdefault(kernel.name, (operation.name, kernel.each))
+        if first[1] != kernel.each:
+            problems.append(f"{first[0]} binds its arguments otherwise")
+        for problem in problems:
+            # A kernel that is fused from this one has the same.
+            if problem not in context.noted:
+                context.noted.add(problem)
+                _fail(context, mark, call.kernel.name, operation.many, problem)
+
+
+def _launches(operations: dict[str, OperationIR]) -> Iterator[tuple[OperationIR, int, CallIR]]:
+    """What is launched for many structs: all calls with their places, and then what takes the place of all of them."""
+    found = [(o, place, call) for o in operations.values() if o.many for place, call in enumerate(o.launches)]
+    for operation, place, call in sorted(found, key=lambda one: one[1] == len(one[0].calls)):
+        if len(call.bind) == len(call.kernel.arguments) and of_each(operation, call):
+            yield operation, place, call
 
 
 def _reads_struct(kernel: KernelIR, rule: InvariantIR) -> bool:

@@ -126,7 +126,9 @@ class _Operation:
                 problems = list(conflicts(whole, reads, scan, kernel))
                 for problem in problems:
                     message = f"{whole.name} cannot take the place of both launches: {problem}"
-                    self._fail(self._place("calls", 1, "kernel"), "KVG-045", message)
+                    if message not in self.context.noted:
+                        self.context.noted.add(message)
+                        self._fail(self._place("calls", 1, "kernel"), "KVG-045", message)
                 return None if problems else CallIR(whole, merged(whole, scan, kernel))
         return None
 

@@ -192,8 +192,8 @@ CASES: dict[str, tuple[str, str, str, list[tuple[Kind, str, str, bool]]]] = {
     ),
     "a schedule of a fusion": (
         "fused.yaml",
-        "    schedule: {block: 64, num_warps: 1,",
-        "    schedule: {block: 32, num_warps: 1,",
+        "    entries: plan_entries\n    schedule: {block: 64, num_warps: 1,",
+        "    entries: plan_entries\n    schedule: {block: 32, num_warps: 1,",
         [],
     ),
     "the name of a let": (

@@ -160,6 +160,23 @@ def test_what_a_fused_kernel_writes_its_entries_do_not_read(copy: Copy) -> None:
     assert f"{place}: KVG-045 {message}" in texts(copy.findings())
 
 
+def test_programs_of_one_launch_read_nothing_that_others_write(copy: Copy) -> None:
+    """They run in any order."""
+    copy.replace("kernels/verify.yaml", "kernel_run_counter]\n", "kernel_run_counter, extend_seq_lens]\n")
+    copy.replace("kernels/verify.yaml", "    counters:\n", "    counters:\n      extend_seq_lens: {per: point}\n")
+    place = file_place("fused.yaml", "¦plan_and_verify_alone:")
+    message = "plan_and_verify_alone cannot be: plan_offsets reads 'extend_seq_lens', which verify_planned writes"
+    assert f"{place}: KVG-045 {message}" in texts(copy.findings())
+
+
+def test_programs_of_one_launch_store_to_nothing_that_others_do(copy: Copy) -> None:
+    copy.replace("kernels/verify.yaml", "kernel_run_counter]\n", "kernel_run_counter, out_write_offsets]\n")
+    copy.replace("kernels/verify.yaml", "    counters:\n", "    counters:\n      out_write_offsets: {per: point}\n")
+    place = file_place("fused.yaml", "¦plan_and_verify_alone:")
+    message = "verify_planned takes 'out_write_offsets', which plan_offsets stores to"
+    assert f"{place}: KVG-045 plan_and_verify_alone cannot be: {message}" in texts(copy.findings())
+
+
 def test_a_fusion_that_no_operation_launches_is_warned_of(copy: Copy) -> None:
     again = "  ¦second:\n    doc: Again.\n    kernel: verify_entries\n    entries: plan_entries\n\noperations:"
     place = copy.replace("fused.yaml", "\noperations:", again)
