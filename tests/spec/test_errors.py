@@ -170,10 +170,12 @@ def test_programs_of_one_launch_read_nothing_that_others_write(copy: Copy) -> No
 
 
 def test_programs_of_one_launch_store_to_nothing_that_others_do(copy: Copy) -> None:
-    copy.replace("kernels/verify.yaml", "kernel_run_counter]\n", "kernel_run_counter, out_write_offsets]\n")
-    copy.replace("kernels/verify.yaml", "    counters:\n", "    counters:\n      out_write_offsets: {per: point}\n")
+    copy.replace("kernels/verify.yaml", "kernel_run_counter]\n", "kernel_run_counter, out_verify_offsets_scratch]\n")
+    copy.replace(
+        "kernels/verify.yaml", "    counters:\n", "    counters:\n      out_verify_offsets_scratch: {per: point}\n"
+    )
     place = file_place("fused.yaml", "¦plan_and_verify_alone:")
-    message = "verify_planned takes 'out_write_offsets', which plan_offsets stores to"
+    message = "verify_planned takes 'out_verify_offsets_scratch', which plan_offsets stores to"
     assert f"{place}: KVG-045 plan_and_verify_alone cannot be: {message}" in texts(copy.findings())
 
 
