@@ -252,7 +252,7 @@ def test_an_optional_argument_is_removed(workshop: Workshop, inspect: Inspect) -
         built.launch_canary_plan_kernels(**plan_call(built), req_to_verify_expected_tokens_valid_lens=None)
     agree(built, PLAN, draws=12)
     agree(built, FUSED, draws=6)
-    inspect(built, kernels=[*PLAN_KERNELS, "verify_planned"])
+    inspect(built, kernels=[*PLAN_KERNELS, "verify_planned", "plan_and_verify_alone"])
 
 
 BLOCKS = """\

@@ -144,6 +144,7 @@ def test_owner(owned: Workshop, inspect: Inspect) -> None:
         tells_whose_slot_it_is(built, side)
     shows_everywhere(built.spec)
     kernels = ["plan_entries", "verify_entries", "verify_planned", "write_entries", "verify_entries_of_many"]
+    kernels += ["plan_and_verify_alone", "plan_and_verify_alone_of_many"]
     inspect(built, kernels=kernels)
 
 

@@ -122,14 +122,13 @@ def _lanes(case: Case, kernel: KernelIR, bind: dict[str, str]) -> int:
 
 def _summed_lanes(case: Case) -> int:
     """Lanes in which the one launch that takes the place of all sums up its segments; 0 for none."""
-    call = SPEC.operations[case.surface].one_launch if case.surface in SPEC.operations else None
-    if call is None:
+    operation = SPEC.operations.get(case.surface)
+    if operation is None or operation.one_launch is None:
         return 0
-    domain = call.kernel.domain
+    domain, scan = operation.one_launch.kernel.domain, operation.calls[0]
     assert isinstance(domain, SummedDomain)
-    # Structs of a table say nothing of segments.
-    args = {name: case.args[path] for name, path in call.bind.items() if path in case.args}
-    count = Machine(PROGRAM, call.kernel, args).eval(domain.count, {})
+    machine = Machine(PROGRAM, scan.kernel, {name: case.args[path] for name, path in scan.bind.items()})
+    count = machine.eval(scan.kernel.domain.count, {})
     return dispatch.lanes(count, domain.lanes) if count <= domain.lanes[-1] else 0
 
 
