@@ -67,7 +67,9 @@ def _code(program: Program) -> Iterator[Subject]:
                 "let", f"{kernel.name}.{name}", f"A value of {kernel.name}.", ("kernels", kernel.name, "let", name)
             )
     for operation in program.operations.values():
-        yield _public("operation", operation, [("runs", listing([call.kernel.name for call in operation.calls]))])
+        at_once = [] if operation.one_launch is None else [operation.one_launch.kernel.name]
+        runs = [("runs", listing([call.kernel.name for call in operation.calls])), ("or at once", listing(at_once))]
+        yield _public("operation", operation, runs)
         for struct, _, doc in operation.structs:
             place = ("operations", operation.name, "structs", struct)
             yield Subject("struct argument", f"{operation.name}.{struct}", doc, place)
