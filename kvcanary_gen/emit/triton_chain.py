@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
+from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, method, operator
 from kvcanary_gen.emit.triton_checks import emit_checks
 from kvcanary_gen.emit.triton_expr import TRUE, conjunction, pointer_name
 from kvcanary_gen.emit.triton_mix import MixedWalk, mixed
@@ -43,11 +43,14 @@ def emit_chain(emitter: KernelEmitter, domain: ChainDomain) -> None:
     block.text(f"{lane} = tl.arange(0, BLOCK)")
     step = mixed(emitter)
     walk = None if step is None else MixedWalk(emitter, domain, step, lane, first, length)
-    if walk is not None:
-        walk.prepare()
     block.text(f"{domain.owner} = {segment} + tl.zeros([BLOCK], tl.int64)")
     emitter.bounded(domain.owner, domain.bound)
+    early = walk is not None and walk.starts_early()
+    if walk is not None and early:
+        walk.prepare()
     emitter.lets(kernel.segment_lets, TRUE)
+    if walk is not None and not early:
+        walk.prepare()
     block.text(f"{alone} = {lane} == 0")
     emit_checks(emitter, () if kernel.report is None else kernel.report.before, Atom(alone))
     row = block.fresh("row")
@@ -173,7 +176,7 @@ class _Walk:
         advances = None if self.advances_late else emitter.kernel.advances
         moving: list[Code] = [] if advances is None else [block.value(substitute(advances, known), mask)]
         moves = conjunction([mask, *moving])
-        block.write(f"{names.get(self.moves, self.moves)} = ", Atom(f"{moves.inside(99)}.to(tl.int32)"))
+        block.write(f"{names.get(self.moves, self.moves)} = ", method(moves, "to", "tl.int32"))
         block.facts = before
 
     def _ahead(self, start: str) -> dict[str, str]:

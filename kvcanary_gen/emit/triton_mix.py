@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, operator
 from kvcanary_gen.emit.triton_expr import conjunction, pointer_name, touches_memory
 from kvcanary_gen.emit.triton_products import Halves, Step
+from kvcanary_gen.expr.inventory import chain_nodes
 from kvcanary_gen.expr.mixing import Mix, mix
 from kvcanary_gen.expr.nodes import Node, Type, Var, names_of, negated, substitute
 from kvcanary_gen.expr.phases import saved_column
@@ -58,11 +59,17 @@ class MixedWalk:
         needed = {name for name, _ in used_lets(kernel.lets, loading)}
         self.ahead = [let for let in kernel.lets if let[0] in needed or touches_memory(let[1], block.functions)]
         self.derived = [let for let in kernel.lets if let not in self.ahead]
-        nodes = [*(node for _, node in kernel.lets), *(state.next for state in kernel.state)]
+        nodes = [*(node for _, node in kernel.lets), *chain_nodes(kernel)]
         self.within = any(domain.within in names_of(node, "index") for node in nodes)
         self.next_within = block.fresh(f"next_{domain.within}")
         self.halves = Halves(block, domain.owner)
         self.held, self.skipped = block.fresh("held"), block.fresh("skipped")
+
+    def starts_early(self) -> bool:
+        """Whether the first loads depend on nothing that is known of the segment alone."""
+        kernel = self.emitter.kernel
+        names = {name for name, _ in kernel.segment_lets}
+        return not any(names_of(node, "let") & names for _, node in self.ahead)
 
     def prepare(self) -> None:
         """Loads what the first block needs."""
@@ -142,20 +149,22 @@ class MixedWalk:
         block.facts = before
 
     def _behind(self, follows: str) -> dict[str, str]:
-        """What the entry before each decides alone; it is on its way while steps are taken."""
+        """What the entry before each leaves; it is on its way while steps are taken."""
         block, domain, kernel = self.emitter.block, self.domain, self.emitter.kernel
-        before, index = block.facts, block.fresh(f"{domain.index}_before")
-        known: dict[str, Node] = {domain.index: Var(Type.INT, index, "index")}
-        block.text(f"{index} = {domain.index} - 1")
-        self.emitter.bounded(index, domain.limit)
-        if self.within:
-            place = block.fresh(f"{domain.within}_before")
-            block.text(f"{place} = {domain.within} - 1")
-            known[domain.within] = Var(Type.INT, place, "index")
-        found = {state.name: block.fresh(f"next_{state.name}") for state in self.single}
-        for state in self.single:
-            node = substitute(expand_lets(state.next, kernel.lets), known)
-            block.assign(found[state.name], node, Atom(follows))
+        before = block.facts
+        nodes = {state.name: expand_lets(state.next, kernel.lets) for state in self.single}
+        read = set().union(*(names_of(node, "index") for node in nodes.values()))
+        known: dict[str, Node] = {}
+        for place in (domain.index, domain.within):
+            if place in read:
+                mine = block.fresh(f"{place}_before")
+                block.text(f"{mine} = {place} - 1")
+                known[place] = Var(Type.INT, mine, "index")
+                if place == domain.index:
+                    self.emitter.bounded(mine, domain.limit)
+        found = {name: block.fresh(f"left_{name}") for name in nodes}
+        for name, node in nodes.items():
+            block.assign(found[name], substitute(node, known), Atom(follows))
         block.facts = before
         return found
 
@@ -176,23 +185,23 @@ class MixedWalk:
         with block.indented():
             block.text(f"for {number} in tl.static_range({UNROLLED}):")
             with block.indented():
-                block.text(f"{entry} = tl.full([BLOCK], {number}, tl.int32) + {at}")
-                for name, (pointer, steps) in places.items():
-                    here = Operator("==", (Atom(steps), Atom(entry)))
+                block.text(f"{entry} = tl.full([BLOCK], {number}, tl.int32) | {at}")
+                for name, (pointer, taken) in places.items():
+                    here = Operator("==", (Atom(taken), Atom(entry)))
                     block.write("", invoke("tl.store", pointer, step.whole(name), mask=here))
                 step.emit(entry)
-            block.text(f"{at} += {UNROLLED}")
+            block.text(f"{at} = tl.add({at}, {UNROLLED}, sanitize_overflow=False)")
 
     def _places(self) -> dict[str, tuple[str, str]]:
-        """Where the states of a block go: pointers, and the steps before each, -1 where it goes nowhere."""
+        """Where the states of a block go: pointers, and how many steps each waits for, -1 where it goes nowhere."""
         block, kernel = self.emitter.block, self.emitter.kernel
         found: dict[str, tuple[str, str]] = {}
         for state in serial(kernel):
             index = (Var(Type.INT, self.domain.index, "index"), saved_column(kernel, state))
             offset, inside = block.address(kernel.tensors[kernel.saved], index, Atom("mask"))
-            pointer, steps = block.fresh(f"saved_{state.name}_ptr"), block.fresh("steps")
+            pointer, taken = block.fresh(f"saved_{state.name}_ptr"), block.fresh("taken")
             place: Code = Atom(pointer_name(kernel.saved))
             block.write(f"{pointer} = ", place if offset is None else operator("+", place, offset))
-            block.write(f"{steps} = ", invoke("tl.where", conjunction([Atom("mask"), *inside]), self.lane, "-1"))
-            found[state.name] = pointer, steps
+            block.write(f"{taken} = ", invoke("tl.where", conjunction([Atom("mask"), *inside]), self.lane, "-1"))
+            found[state.name] = pointer, taken
         return found

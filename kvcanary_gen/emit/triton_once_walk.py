@@ -5,12 +5,13 @@ What a step needs of its entry is loaded some steps before, so that memory and t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kvcanary_gen.emit.code import Atom, Code, invoke, operator
 from kvcanary_gen.emit.triton_expr import TRUE, conjunction, one_bit, touches_memory
 from kvcanary_gen.expr.inventory import chain_nodes
-from kvcanary_gen.expr.nodes import Node, Type, Var, substitute
+from kvcanary_gen.expr.nodes import Node, Type, Var, names_of, substitute
 from kvcanary_gen.expr.phases import saved_column
 from kvcanary_gen.expr.schedule import chain_lets
 from kvcanary_gen.expr.simplify import Lets
@@ -43,9 +44,6 @@ class OnceWalk:
             (self.late if late else early).append((name, node))
         read = [*chain_nodes(kernel), *(node for _, node in self.late)]
         self.needed = {part.name for node in read for part in node.walk() if isinstance(part, Var)}
-        read += [node for _, node in early]
-        names = {part.name for node in read for part in node.walk() if isinstance(part, Var)}
-        self.within = domain.within in names
         self.uniform: Lets = tuple(let for let in early if self._is_uniform(*let))
         self.early: Lets = tuple(let for let in early if let not in self.uniform)
         self.ahead = AHEAD if any(touches_memory(node, block.functions) for _, node in self.early) else 0
@@ -93,13 +91,13 @@ class OnceWalk:
             block.text(f"{at} += 1")
         block.facts = before
 
-    def _place(self, at: str, index: str, within: str) -> dict[str, Node]:
-        """The names of an entry's place, assigned to variables."""
+    def _place(self, at: str, index: str, within: str, read: Iterable[Node]) -> dict[str, Node]:
+        """The names of an entry's place, assigned to variables; that within its segment where `read` reads it."""
         block, domain = self.emitter.block, self.domain
         block.text(f"{index} = {self.first} + {at}")
         self.emitter.bounded(index, domain.limit)
         known: dict[str, Node] = {**self.known, domain.index: Var(Type.INT, index, "index")}
-        if self.within:
+        if any(domain.within in names_of(node, "index") for node in read):
             block.text(f"{within} = {at} + tl.zeros([BLOCK], tl.int64)")
             known[domain.within] = Var(Type.INT, within, "index")
         return known
@@ -112,8 +110,9 @@ class OnceWalk:
         ahead, later = block.fresh("ahead"), block.fresh("later")
         block.text(f"{ahead} = {at} + {self.ahead}")
         block.text(f"{later} = {ahead} < {self.length}")
-        names = (block.fresh(f"later_{name}") for name in (self.domain.index, self.domain.within))
-        return self._lets(self._place(ahead, *names), "later", later)
+        index, within = (block.fresh(f"later_{name}") for name in (self.domain.index, self.domain.within))
+        place = self._place(ahead, index, within, [node for _, node in self.early])
+        return self._lets(place, "later", later)
 
     def _lets(self, known: dict[str, Node], prefix: str, mask: str) -> dict[str, str]:
         """The lets that do not follow from the state, under names of their own, which `known` gets too."""
@@ -132,7 +131,8 @@ class OnceWalk:
         reached = [one_bit(operator(">=", at, "0"))] if self.ahead else []
         block.write(f"{here} = ", conjunction([*reached, inside]))
         index = block.fresh(f"chain_{self.domain.index}")
-        known = self._place(at, index, block.fresh(f"chain_{self.domain.within}"))
+        read = [*chain_nodes(kernel), *(node for _, node in (self.late if self.ahead else [*self.early, *self.late]))]
+        known = self._place(at, index, block.fresh(f"chain_{self.domain.within}"), read)
         for state in kernel.state:
             known[state.name] = Var(state.first.type, walked[state.name], "let")
             place = (known[self.domain.index], saved_column(kernel, state))

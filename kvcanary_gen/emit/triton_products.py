@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, method, operator
 from kvcanary_gen.emit.triton_expr import Block
 from kvcanary_gen.expr.mixing import Form, Mix, given, of_products, of_states
-from kvcanary_gen.expr.nodes import Node, Var
+from kvcanary_gen.expr.nodes import Binary, Node, Var
 
 HALF = 32
 
@@ -26,6 +26,7 @@ class Halves:
         if node not in self.names:
             words = dict.fromkeys(part.name for part in node.walk() if isinstance(part, Var))
             word = next(iter(words)) if len(words) == 1 else "given"
+            word = f"{word}_mixed" if any(isinstance(part, Binary) for part in node.walk()) else word
             self.names[node] = self.block.fresh(f"{word}_low"), self.block.fresh(f"{word}_high")
         return self.names[node]
 
@@ -74,6 +75,9 @@ class Step:
         """Halves of what a block gives to its steps."""
         for node in self.nodes:
             value = self.block.typed(node, mask)
+            if self.halves.alike(node):
+                # A half of it may be all that a half of a state is made of.
+                value = operator("+", value, "tl.zeros([BLOCK], tl.uint64)")
             self.block.write(f"{', '.join(self.halves.of(node))} = ", invoke("lang.halves", value))
 
     def vectors(self) -> list[str]:
@@ -90,7 +94,7 @@ class Step:
                 for at, name in zip((low, high), self.halves.of(node), strict=True):
                     block.text(f"{at} = tl.gather({name}, {entry}, 0)")
                 self.at[node] = low, high
-        block.text("# Layers of shifts between two products are one, in halves that wait for no bits but their own.")
+        block.text("# Between two products lies one layer of shifts, whose halves need not wait for all of each other.")
         products: list[_Product] = []
         for factor, form in self.mix.products:
             states = of_states(form)

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kvcanary_gen.expr.fold import constant
-from kvcanary_gen.expr.nodes import Binary, Call, Const, Node, Type, Var, mapped
+from kvcanary_gen.expr.nodes import Binary, Call, Const, Node, Type, Var, mapped, names_of
 from kvcanary_gen.ir import FunctionIR, KernelIR
 
 BITS = 64
+# Nodes of what a step takes from its entry; more would be written again for every product that it is part of.
+MOST_GIVEN = 48
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Mix:
     after: Mapping[str, Form]
 
     def kept(self) -> tuple[Form, ...]:
-        """Forms of the states before a step, which one step leaves for the next: the states first."""
+        """Forms of the states that a step starts from and leaves to the next: the states, then layers of them."""
         whole = [state_form(name) for name in self.after]
         parts = [of_states(form) for _, form in self.products]
         return tuple(dict.fromkeys([*whole, *(part for part in parts if part)]))
@@ -58,9 +60,13 @@ class Mix:
 
 
 def mix(kernel: KernelIR, names: Iterable[str], functions: Mapping[str, FunctionIR]) -> Mix | None:
-    """The step of some states of a kernel, None where it is more than exclusive ors, shifts and constant products."""
+    """The step of some states of a kernel, None where it is more than exclusive ors, shifts and constant products.
+
+    Those states may read each other, but no other state: what it is differs from entry to entry.
+    """
     states = [state for state in kernel.state if state.name in set(names)]
-    if not states or any(state.first.type is not Type.UINT for state in states):
+    others = {state.name for state in kernel.state} - {state.name for state in states}
+    if not states or any(state.first.type is not Type.UINT or names_of(state.next, "let") & others for state in states):
         return None
     reader = _Reader(functions)
     known: dict[str, Form | Node] = {state.name: state_form(state.name) for state in states}
@@ -68,7 +74,25 @@ def mix(kernel: KernelIR, names: Iterable[str], functions: Mapping[str, Function
         after = {state.name: _moving(reader.value(state.next, known)) for state in states}
     except Unmixable:
         return None
-    return Mix(tuple(reader.products), after)
+    found = _pruned(reader.products, after)
+    forms = [*(form for _, form in found.products), *(found.following(form) for form in found.kept())]
+    long = any(len(list(node.walk())) > MOST_GIVEN for node in map(given, forms) if node is not None)
+    return None if long or not found.products else found
+
+
+def _pruned(products: list[tuple[int, Form]], after: dict[str, Form]) -> Mix:
+    """The step without products that nobody reads."""
+    read = {atom.place for form in after.values() for atom, _ in form if isinstance(atom, Product)}
+    for place in reversed(range(len(products))):
+        if place in read:
+            read |= {atom.place for atom, _ in products[place][1] if isinstance(atom, Product)}
+    places = {old: Product(new) for new, old in enumerate(sorted(read))}
+
+    def moved(form: Form) -> Form:
+        return frozenset((places[a.place] if isinstance(a, Product) else a, shift) for a, shift in form)
+
+    kept = tuple((factor, moved(form)) for place, (factor, form) in enumerate(products) if place in read)
+    return Mix(kept, {name: moved(form) for name, form in after.items()})
 
 
 def state_form(name: str) -> Form:
@@ -105,7 +129,7 @@ def _form(value: Form | Node) -> Form:
 
 
 def _moving(value: Form | Node) -> Form:
-    """A form that the states have a say in after all: a form from which they vanish is not worth the trouble."""
+    """A form that the states have a say in: what they vanish from, a step would not be the place to compute."""
     if isinstance(value, Node) or all(isinstance(atom, Node) for atom, _ in value):
         raise Unmixable
     return value
@@ -139,10 +163,10 @@ class _Reader:
         if node.op == "*" and isinstance(left, Node):
             left, right = right, left
         number = constant(right) if isinstance(right, Node) else None
-        if node.op == ">>" and number is not None and 0 <= number < BITS:
+        if node.op == ">>" and number is not None:
             return shifted(_form(left), number)
         if node.op == "*" and number is not None:
-            return self._product(number % (1 << BITS), _form(left))
+            return self._product(number, _form(left))
         raise Unmixable
 
     def _product(self, factor: int, value: Form) -> Form:

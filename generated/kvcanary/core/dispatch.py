@@ -115,7 +115,7 @@ def overlapping(tensor: torch.Tensor, programs: int = 1) -> dict[str, bool]:
     """Launch options of kernels that may begin before the launch ahead of them has ended, where the GPU can do that.
 
     Args:
-        programs: of those that may wait for long, as they hold their places meanwhile; more than multiprocessors do not.
+        programs: of a launch that may wait for long, as they hold their places: at most one for each multiprocessor.
     """
     index = tensor.device.index if OVERLAP and tensor.device.type == "cuda" else None
     if index is None or not _overlaps(index) or programs > _multiprocessors(index):

@@ -245,13 +245,15 @@ def joined(low, high):
 
 @triton.jit
 def product(low, high, FACTOR: tl.constexpr):
-    """The product of a uint64, given as halves, and a constant, as `product_bits` reads it: what it is modulo 2**64.
+    """The product of a uint64, given as halves, and a constant: wide + (cross << 32), modulo 2**64.
 
-    Returns the product of the low halves, uint64, and what the other halves add to its high one, uint32. Bits that both
-    decide need not wait for the sum of the two.
+    Returns wide, uint64, the product of the low halves, and cross, uint32. Bits of the product that both decide need
+    not wait for their sum. All of it wraps, which Triton's checks for overflow must not take for a mistake.
     """
     wide = low.to(tl.uint64) * (FACTOR & 0xFFFFFFFF)
-    return wide, low * (FACTOR >> 32) + high * (FACTOR & 0xFFFFFFFF)
+    of_low = tl.mul(low, FACTOR >> 32, sanitize_overflow=False)
+    of_high = tl.mul(high, FACTOR & 0xFFFFFFFF, sanitize_overflow=False)
+    return wide, tl.add(of_low, of_high, sanitize_overflow=False)
 
 
 @triton.jit
@@ -259,7 +261,7 @@ def product_bits(wide, cross, SHIFT: tl.constexpr):
     """32 bits of a product, from bit SHIFT on, which is at most 32."""
     bits = (wide >> SHIFT).to(tl.uint32)
     if SHIFT > 0:
-        bits += cross << (32 - SHIFT)
+        bits = tl.add(bits, cross << (32 - SHIFT), sanitize_overflow=False)
     return bits
 
 

@@ -60,13 +60,13 @@ def _write_entries_of_many_chain_kernel(
     first, end = lang.segment_bounds(segment, True, write_offsets_ptr, num_new_tokens)
     length = end - first
     lane = tl.arange(0, BLOCK)
+    r = segment + tl.zeros([BLOCK], tl.int64)
     i = first + lane
     held = tl.minimum(length, BLOCK).to(tl.int32)
     mask = lane < held
     slot = tl.load(out_cache_loc_ptr + i, mask=mask, other=0)
     token = tl.load(input_ids_ptr + i, mask=mask, other=0)
     position = tl.load(positions_ptr + i, mask=mask, other=0)
-    r = segment + tl.zeros([BLOCK], tl.int64)
     seed = tl.load(write_seed_slot_indices_ptr + r)
     seed_exists = seed < num_slots
     alone = lane == 0
@@ -114,27 +114,27 @@ def _write_entries_of_many_chain_kernel(
         next_position = tl.load(positions_ptr + next_i, mask=next_mask, other=0)
         stored = (slot >= 0) & (slot < num_slots)
         skipped = skipped | (mask & (stored == 0))
-        token_low, token_high = lang.halves(
+        token_mixed_low, token_mixed_high = lang.halves(
             token.to(tl.uint64, bitcast=True) ^ (token.to(tl.uint64, bitcast=True) >> 30)
         )
-        position_low, position_high = lang.halves(
+        position_mixed_low, position_mixed_high = lang.halves(
             position.to(tl.uint64, bitcast=True) ^ (position.to(tl.uint64, bitcast=True) >> 30)
         )
         follows = mask & (start + lane > 0)
         i_before = i - 1
-        next_previous_position = tl.load(positions_ptr + i_before, mask=follows, other=0)
+        left_previous_position = tl.load(positions_ptr + i_before, mask=follows, other=0)
         saved_prev_hash_ptr = write_chain_ptr + i * write_chain_words
-        steps = tl.where(mask & (i < write_chain_len), lane, -1)
+        taken = tl.where(mask & (i < write_chain_len), lane, -1)
         at = tl.zeros([], tl.int32)
         while at < held:
             for step in tl.static_range(2):
-                entry = tl.full([BLOCK], step, tl.int32) + at
-                tl.store(saved_prev_hash_ptr, lang.joined(prev_hash_low, prev_hash_high), mask=steps == entry)
-                token_low_at = tl.gather(token_low, entry, 0)
-                token_high_at = tl.gather(token_high, entry, 0)
-                position_low_at = tl.gather(position_low, entry, 0)
-                position_high_at = tl.gather(position_high, entry, 0)
-                # Layers of shifts between two products are one, in halves that wait for no bits but their own.
+                entry = tl.full([BLOCK], step, tl.int32) | at
+                tl.store(saved_prev_hash_ptr, lang.joined(prev_hash_low, prev_hash_high), mask=taken == entry)
+                token_mixed_low_at = tl.gather(token_mixed_low, entry, 0)
+                token_mixed_high_at = tl.gather(token_mixed_high, entry, 0)
+                position_mixed_low_at = tl.gather(position_mixed_low, entry, 0)
+                position_mixed_high_at = tl.gather(position_mixed_high, entry, 0)
+                # Between two products lies one layer of shifts, whose halves need not wait for all of each other.
                 wide, cross = lang.product(prev_hash_mixed_low, prev_hash_mixed_high, 0xBF58476D1CE4E5B9)
                 top = lang.product_bits(wide, cross, 32)
                 low = wide.to(tl.uint32) ^ lang.product_bits(wide, cross, 27)
@@ -142,13 +142,13 @@ def _write_entries_of_many_chain_kernel(
                 wide_2, cross_2 = lang.product(low, high, 0x94D049BB133111EB)
                 top_2 = lang.product_bits(wide_2, cross_2, 32)
                 low = (
-                    token_low_at
+                    token_mixed_low_at
                     ^ wide_2.to(tl.uint32)
                     ^ lang.product_bits(wide_2, cross_2, 30)
                     ^ lang.product_bits(wide_2, cross_2, 31)
                     ^ (top_2 >> 29)
                 )
-                high = token_high_at ^ top_2 ^ (top_2 >> 30) ^ (top_2 >> 31)
+                high = token_mixed_high_at ^ top_2 ^ (top_2 >> 30) ^ (top_2 >> 31)
                 wide_3, cross_3 = lang.product(low, high, 0xBF58476D1CE4E5B9)
                 top_3 = lang.product_bits(wide_3, cross_3, 32)
                 low = wide_3.to(tl.uint32) ^ lang.product_bits(wide_3, cross_3, 27)
@@ -156,13 +156,13 @@ def _write_entries_of_many_chain_kernel(
                 wide_4, cross_4 = lang.product(low, high, 0x94D049BB133111EB)
                 top_4 = lang.product_bits(wide_4, cross_4, 32)
                 low = (
-                    position_low_at
+                    position_mixed_low_at
                     ^ wide_4.to(tl.uint32)
                     ^ lang.product_bits(wide_4, cross_4, 30)
                     ^ lang.product_bits(wide_4, cross_4, 31)
                     ^ (top_4 >> 29)
                 )
-                high = position_high_at ^ top_4 ^ (top_4 >> 30) ^ (top_4 >> 31)
+                high = position_mixed_high_at ^ top_4 ^ (top_4 >> 30) ^ (top_4 >> 31)
                 wide_5, cross_5 = lang.product(low, high, 0xBF58476D1CE4E5B9)
                 top_5 = lang.product_bits(wide_5, cross_5, 32)
                 low = wide_5.to(tl.uint32) ^ lang.product_bits(wide_5, cross_5, 27)
@@ -182,8 +182,8 @@ def _write_entries_of_many_chain_kernel(
                 prev_hash_high = next_prev_hash_high
                 prev_hash_mixed_low = next_prev_hash_mixed_low
                 prev_hash_mixed_high = next_prev_hash_mixed_high
-            at += 2
-        saved_previous_position = tl.where(follows, next_previous_position, previous_position)
+            at = tl.add(at, 2, sanitize_overflow=False)
+        saved_previous_position = tl.where(follows, left_previous_position, previous_position)
         tl.store(
             write_chain_ptr + i * write_chain_words + 1, saved_previous_position, mask=mask & (i < write_chain_len)
         )
@@ -214,8 +214,8 @@ def _write_entries_of_many_chain_kernel(
             next_position_2 = tl.load(positions_ptr + next_i_2, mask=next_mask_2, other=0)
             next_moves = (next_mask_2 & next_stored).to(tl.int32)
             at_2 = tl.zeros([], tl.int64)
-            steps_2 = tl.minimum(length - start_2, BLOCK)
-            while at_2 < steps_2:
+            steps = tl.minimum(length - start_2, BLOCK)
+            while at_2 < steps:
                 for step_2 in tl.static_range(4):
                     entry_2 = (tl.full([BLOCK], step_2, tl.int64) + at_2).to(tl.int32)
                     here = mask & (lane == entry_2)
@@ -231,9 +231,9 @@ def _write_entries_of_many_chain_kernel(
                     next_prev_hash = device.splitmix64_mix3(
                         prev_hash, token_at.to(tl.uint64, bitcast=True), position_at.to(tl.uint64, bitcast=True)
                     )
-                    next_previous_position_2 = position_at
+                    next_previous_position = position_at
                     prev_hash = tl.where(moves_at != 0, next_prev_hash, prev_hash)
-                    previous_position = tl.where(moves_at != 0, next_previous_position_2, previous_position)
+                    previous_position = tl.where(moves_at != 0, next_previous_position, previous_position)
                 at_2 += 4
             i = next_i_2
             mask = next_mask_2
