@@ -49,8 +49,6 @@ def emit_chain(emitter: KernelEmitter, domain: ChainDomain) -> None:
     if walk is not None and early:
         walk.prepare()
     emitter.lets(kernel.segment_lets, TRUE)
-    if walk is not None and not early:
-        walk.prepare()
     block.text(f"{alone} = {lane} == 0")
     emit_checks(emitter, () if kernel.report is None else kernel.report.before, Atom(alone))
     row = block.fresh("row")
@@ -63,6 +61,8 @@ def emit_chain(emitter: KernelEmitter, domain: ChainDomain) -> None:
     if walk is None:
         entry_by_entry.emit()
         return
+    if not early:
+        walk.prepare()
     skipped = walk.emit()
     if skipped is not None:
         block.text(f"if tl.max({skipped}.to(tl.int32), axis=0) > 0:")

@@ -66,10 +66,10 @@ class MixedWalk:
         self.held, self.skipped = block.fresh("held"), block.fresh("skipped")
 
     def starts_early(self) -> bool:
-        """Whether the first loads depend on nothing that is known of the segment alone."""
+        """Whether the first loads depend on nothing that is known of the segment, and take no name from it."""
         kernel = self.emitter.kernel
         names = {name for name, _ in kernel.segment_lets}
-        return not any(names_of(node, "let") & names for _, node in self.ahead)
+        return not any(name in names or names_of(node, "let") & names for name, node in self.ahead)
 
     def prepare(self) -> None:
         """Loads what the first block needs."""

@@ -44,19 +44,22 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
         block.write(f"{exists} = ", Operator("<", (Atom(segment), count)))
         block.write(f"{first}, {end} = ", invoke("lang.segment_bounds", segment, exists, offsets, limit))
         walk = _Walk(emitter, domain, segment)
+        walked = exists
         if joins_later(domain):
-            block.text(f"if {apart} == 0:")
+            # Who finds the saved states of a block has no use for that before the segment, which may not be there yet.
+            walked = block.fresh("walked")
+            block.write(f"{walked} = ", operator("&", exists, Operator("==", (Atom(apart), Atom("0")))))
+            block.text(f"if {walked}:")
             block.text("    lang.join(OVERLAPS)")
-        alone = block.fresh("alone")
-        block.write(f"{alone} = ", operator("&", exists, Operator("==", (Atom(apart), Atom("0")))))
-        walk.start(alone)
+        walk.start(walked)
         block.text(f"{start} = tl.zeros([], tl.int64)")
         block.text(f"while {start} < tl.where({apart}, 1, {end} - {first}):")
         with block.indented():
             block.text(f"if {apart}:")
             with block.indented():
                 block.text(f"{domain.index} = {program} * BLOCK + tl.arange(0, BLOCK)")
-                search_entries(emitter, domain, count, limit, (domain.owner if owned else "_", begin, found))
+                search = search_entries if joins_later(domain) else find_entries
+                search(emitter, domain, count, limit, (domain.owner if owned else "_", begin, found))
             block.text("else:")
             with block.indented():
                 if owned:
@@ -64,6 +67,8 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
                 block.text(f"{domain.within} = {start} + tl.arange(0, BLOCK)")
                 block.text(f"{domain.index} = {first} + {domain.within}")
                 block.text(f"mask = {domain.index} < {end}")
+                if not joins_later(domain):
+                    walk.emit(start, first, end)
             _body(emitter, domain, lets, apart, lambda: walk.emit(start, first, end))
             block.text(f"{start} += BLOCK")
         block.text(f"{segment} += tl.num_programs(0)")
@@ -120,16 +125,17 @@ def _body(emitter: KernelEmitter, domain: EntriesDomain, lets: Lets, apart: str,
     before = block.facts
     emitter.bounded(domain.owner, domain.bound)
     emitter.bounded(domain.index, domain.limit)
-    early = _early(emitter.kernel, lets) if joins_later(domain) else ()
-    emitter.lets(early, Atom("mask"))
-    block.text(f"if {apart}:")
-    with block.indented():
-        if joins_later(domain):
+    early: Lets = ()
+    if joins_later(domain):
+        early = _early(emitter.kernel, lets)
+        emitter.lets(early, Atom("mask"))
+        block.text(f"if {apart}:")
+        with block.indented():
             block.text("lang.join(OVERLAPS)")
-        _read_states(emitter, domain)
-    block.text("else:")
-    with block.indented():
-        walk()
+            _read_states(emitter, domain)
+        block.text("else:")
+        with block.indented():
+            walk()
     emitter.effects([let for let in lets if let not in early], Atom("mask"))
     block.facts = before
 

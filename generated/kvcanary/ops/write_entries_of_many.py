@@ -302,15 +302,15 @@ def _write_entries_of_many_kernel(
     while segment < tl.where(apart, 1, count):
         exists = segment < count
         first, end = lang.segment_bounds(segment, exists, write_offsets_ptr, num_new_tokens)
-        if apart == 0:
+        walked = exists & (apart == 0)
+        if walked:
             lang.join(OVERLAPS)
-        alone = exists & (apart == 0)
         row = num_new_tokens + segment
         chain_prev_hash = tl.load(
-            write_chain_ptr + row * write_chain_words, mask=alone & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words, mask=walked & (row < write_chain_len), other=0
         ).to(tl.uint64, bitcast=True)
         chain_previous_position = tl.load(
-            write_chain_ptr + row * write_chain_words + 1, mask=alone & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words + 1, mask=walked & (row < write_chain_len), other=0
         )
         start = tl.zeros([], tl.int64)
         while start < tl.where(apart, 1, end - first):
@@ -511,15 +511,15 @@ def _write_entries_of_many_after_kernel(
     while segment < tl.where(apart, 1, count):
         exists = segment < count
         first, end = lang.segment_bounds(segment, exists, write_offsets_ptr, num_new_tokens)
-        if apart == 0:
+        walked = exists & (apart == 0)
+        if walked:
             lang.join(OVERLAPS)
-        alone = exists & (apart == 0)
         row = num_new_tokens + segment
         chain_prev_hash = tl.load(
-            write_chain_ptr + row * write_chain_words, mask=alone & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words, mask=walked & (row < write_chain_len), other=0
         ).to(tl.uint64, bitcast=True)
         chain_previous_position = tl.load(
-            write_chain_ptr + row * write_chain_words + 1, mask=alone & (row < write_chain_len), other=0
+            write_chain_ptr + row * write_chain_words + 1, mask=walked & (row < write_chain_len), other=0
         )
         start = tl.zeros([], tl.int64)
         while start < tl.where(apart, 1, end - first):
