@@ -31,8 +31,8 @@ def jobs() -> list[Specialisation]:
 
 # Targets of the record.
 RECORDED = ("sm_90", "gfx942")
-# Of kernels with many forms, each run compiles every fifth for one target; the nightly run compiles all for all.
-SAMPLED, FIFTH = "sm_90", 5
+# Of a kernel's forms, each run compiles about so many more for one target; the nightly run compiles all for all.
+SAMPLED, MORE = "sm_90", 6
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 
@@ -47,8 +47,7 @@ def reports(kernel: str, target: str) -> list[tuple[Specialisation, Report]]:
     if not NIGHTLY:
         ends = recorded.extremes(forms)
         others = [job for job in forms if job not in ends]
-        many = len(forms) > 2 * FIFTH
-        forms = ends + (others[:: FIFTH if many else 1] if target == SAMPLED else [])
+        forms = ends + (others[:: max(1, len(others) // MORE)] if target == SAMPLED else [])
     return [(job, compile_one(job, target)) for job in forms]
 
 
