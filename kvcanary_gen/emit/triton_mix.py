@@ -62,7 +62,6 @@ class MixedWalk:
         nodes = [*(node for _, node in kernel.lets), *chain_nodes(kernel)]
         self.within = any(domain.within in names_of(node, "index") for node in nodes)
         self.next_within = block.fresh(f"next_{domain.within}")
-        self.halves = Halves(block, domain.owner)
         self.held, self.skipped = block.fresh("held"), block.fresh("skipped")
 
     def starts_early(self) -> bool:
@@ -84,7 +83,7 @@ class MixedWalk:
         """Writes the loop; returns the name of those entries that should have taken no step, if there can be any."""
         block, domain = self.emitter.block, self.domain
         asks = self.emitter.kernel.advances is not None
-        step = Step(self.mix, self.halves, block)
+        step = Step(self.mix, Halves(block, domain.owner), block)
         start = block.fresh("start")
         step.start()
         if asks:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kvcanary_gen.emit.code import Atom, Code, Operator, invoke, method, operator
 from kvcanary_gen.emit.triton_expr import Block
-from kvcanary_gen.expr.mixing import Form, Mix, given, of_products, of_states
+from kvcanary_gen.expr.mixing import Form, Mix, given, of_products, of_states, state_form
 from kvcanary_gen.expr.nodes import Binary, Node, Var
 
 HALF = 32
@@ -53,7 +53,7 @@ class Step:
         self.kept: dict[Form, Pair] = {}
         for form in mix.kept():
             names = "_".join(dict.fromkeys(str(atom) for atom, _ in sorted(form, key=repr)))
-            word = names if form in map(_whole, mix.after) else f"{names}_mixed"
+            word = names if form in map(state_form, mix.after) else f"{names}_mixed"
             self.kept[form] = block.fresh(f"{word}_low"), block.fresh(f"{word}_high")
         forms = [*(form for _, form in mix.products), *(mix.following(form) for form in self.kept)]
         self.nodes = list(dict.fromkeys(node for node in map(given, forms) if node is not None))
@@ -62,7 +62,7 @@ class Step:
 
     def whole(self, state: str) -> Code:
         """A state as a word."""
-        return invoke("lang.joined", *self.kept[_whole(state)])
+        return invoke("lang.joined", *self.kept[state_form(state)])
 
     def start(self) -> None:
         """Halves of the states before a segment."""
@@ -79,10 +79,6 @@ class Step:
                 # A half of it may be all that a half of a state is made of.
                 value = operator("+", value, "tl.zeros([BLOCK], tl.uint64)")
             self.block.write(f"{', '.join(self.halves.of(node))} = ", invoke("lang.halves", value))
-
-    def vectors(self) -> list[str]:
-        """What steps take from their lane."""
-        return [name for node in self.nodes if not self.halves.alike(node) for name in self.halves.of(node)]
 
     def emit(self, entry: str) -> None:
         """One step, that of an entry."""
@@ -136,7 +132,7 @@ class Step:
             high.append(Atom(pair[1]))
         if states is None:
             for atom, shift in sorted(of_states(form), key=lambda part: (part[1], str(part[0]))):
-                pair = self.kept[_whole(str(atom))]
+                pair = self.kept[state_form(str(atom))]
                 low += _low_of_halves(pair, shift)
                 high += _high(Atom(pair[1]), shift)
         for place, shift in of_products(form):
@@ -158,10 +154,6 @@ class Step:
             product.high = self.block.fresh("top")
             self.block.write(f"{product.high} = ", self._bits(product, HALF))
         return Atom(product.high)
-
-
-def _whole(state: str) -> Form:
-    return frozenset([(state, 0)])
 
 
 def _sum(parts: list[Code]) -> Code:

@@ -31,6 +31,7 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
     count = block.named(bounded_count(domain), TRUE, "count")
     offsets = pointer_name(domain.segments)
     program, apart, segment, first, end, start, found, begin = (block.fresh(name) for name in _NAMES)
+    later = joins_later(domain)
     lets = used_lets(emitter.kernel.lets, effect_nodes(emitter.kernel))
     read = [*effect_nodes(emitter.kernel), *(node for _, node in lets)]
     owned = any(isinstance(part, Var) and part.name == domain.owner for node in read for part in node.walk())
@@ -45,7 +46,7 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
         block.write(f"{first}, {end} = ", invoke("lang.segment_bounds", segment, exists, offsets, limit))
         walk = _Walk(emitter, domain, segment)
         walked = exists
-        if joins_later(domain):
+        if later:
             # Who finds the saved states of a block has no use for that before the segment, which may not be there yet.
             walked = block.fresh("walked")
             block.write(f"{walked} = ", operator("&", exists, Operator("==", (Atom(apart), Atom("0")))))
@@ -58,7 +59,7 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
             block.text(f"if {apart}:")
             with block.indented():
                 block.text(f"{domain.index} = {program} * BLOCK + tl.arange(0, BLOCK)")
-                search = search_entries if joins_later(domain) else find_entries
+                search = search_entries if later else find_entries
                 search(emitter, domain, count, limit, (domain.owner if owned else "_", begin, found))
             block.text("else:")
             with block.indented():
@@ -67,12 +68,12 @@ def emit_entries(emitter: KernelEmitter, domain: EntriesDomain) -> None:
                 block.text(f"{domain.within} = {start} + tl.arange(0, BLOCK)")
                 block.text(f"{domain.index} = {first} + {domain.within}")
                 block.text(f"mask = {domain.index} < {end}")
-                if not joins_later(domain):
+                if not later:
                     walk.emit(start, first, end)
             _body(emitter, domain, lets, apart, lambda: walk.emit(start, first, end))
             block.text(f"{start} += BLOCK")
         block.text(f"{segment} += tl.num_programs(0)")
-    if joins_later(domain):
+    if later:
         block.text("lang.join(OVERLAPS)")
 
 
